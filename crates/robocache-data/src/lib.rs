@@ -1,0 +1,1 @@
+//! Readers, checks, cache and loader.

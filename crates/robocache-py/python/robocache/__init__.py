@@ -1,0 +1,35 @@
+"""RoboCache: a data engine for robot learning.
+
+>>> import numpy as np, robocache as rc
+>>> times = np.array([0, 10_000_000, 20_000_000])  # nanoseconds
+>>> rc.resample(np.array([[0.0], [1.0], [4.0]]), times, np.array([5_000_000, 15_000_000]))
+array([[0.5],
+       [2.5]])
+"""
+
+from robocache._core import __version__, resample
+from robocache._errors import (
+    CorruptData,
+    DeviceLost,
+    FileError,
+    InvalidArgument,
+    LimitExceeded,
+    NoDevice,
+    OutOfMemory,
+    RoboCacheError,
+    Unsupported,
+)
+
+__all__ = [
+    "CorruptData",
+    "DeviceLost",
+    "FileError",
+    "InvalidArgument",
+    "LimitExceeded",
+    "NoDevice",
+    "OutOfMemory",
+    "RoboCacheError",
+    "Unsupported",
+    "__version__",
+    "resample",
+]

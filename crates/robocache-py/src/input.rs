@@ -1,0 +1,88 @@
+//! Python objects as tensor views.
+
+use pyo3::prelude::*;
+use robocache::tensor::dlpack::Description;
+use robocache::{Error, Result, TensorMut, TensorRef};
+
+use crate::{dlpack, numpy, options, torch};
+
+/// Whose tensor an argument is, which decides what the results are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Framework {
+    Torch,
+    NumPy,
+    /// Anything else with DLPack.
+    DlPack,
+}
+
+/// An argument, described and kept alive for the call.
+pub(crate) struct Input<'py> {
+    /// The object as it was given.
+    pub(crate) object: Bound<'py, PyAny>,
+    pub(crate) framework: Framework,
+    description: Description,
+    read_only: bool,
+    /// The copy that the description speaks of, or what DLPack lent.
+    _keep: Keep<'py>,
+    name: &'static str,
+}
+
+pub(crate) enum Keep<'py> {
+    Nothing,
+    Copy { _copy: Bound<'py, PyAny> },
+    Loan { _loan: dlpack::Loan },
+}
+
+/// What a framework module found out about an object.
+pub(crate) struct Described<'py> {
+    pub(crate) description: Description,
+    pub(crate) read_only: bool,
+    pub(crate) keep: Keep<'py>,
+}
+
+impl<'py> Input<'py> {
+    /// Describes `object` without copying where its framework allows it.
+    pub(crate) fn new(name: &'static str, object: &Bound<'py, PyAny>) -> Result<Self> {
+        Self::describe(name, object).map_err(|error| error.argument(name))
+    }
+
+    /// As [`Input::new`] for an argument that may be `None`.
+    pub(crate) fn optional(name: &'static str, object: Option<&Bound<'py, PyAny>>) -> Result<Option<Self>> {
+        object.map(|object| Self::new(name, object)).transpose()
+    }
+
+    fn describe(name: &'static str, object: &Bound<'py, PyAny>) -> Result<Self> {
+        let (framework, described) = if let Some(torch) = torch::Torch::of(object) {
+            (Framework::Torch, torch.describe(name, object)?)
+        } else if numpy::is_array(object) {
+            (Framework::NumPy, numpy::describe(name, object)?)
+        } else if object.hasattr("__dlpack__").unwrap_or(false) {
+            (Framework::DlPack, dlpack::describe(name, object)?)
+        } else {
+            (Framework::NumPy, numpy::convert(name, object)?)
+        };
+        let Described { description, read_only, keep } = described;
+        Ok(Self { object: object.clone(), framework, description, read_only, _keep: keep, name })
+    }
+
+    /// The view that ops take.
+    pub(crate) fn view(&self) -> Result<TensorRef<'_>> {
+        let Description { data, dtype, device, layout } = self.description;
+        // SAFETY: the framework describes its own memory, which `object` or `_keep` keeps alive.
+        unsafe { TensorRef::from_raw(data, dtype, device, layout) }.map_err(|error| error.argument(self.name))
+    }
+
+    /// The view that ops write to.
+    pub(crate) fn view_mut(&mut self) -> Result<TensorMut<'_>> {
+        let refused = |why: &str| Err(Error::invalid(self.name, format!("cannot be written: {why}")));
+        if self.read_only {
+            return refused("it is read-only");
+        }
+        if matches!(self._keep, Keep::Copy { .. }) {
+            return refused(&format!("{} is not a plain array", options::type_name(&self.object)));
+        }
+        let Description { data, dtype, device, layout } = self.description;
+        // SAFETY: as for `view`; writing races are the caller's, as with every framework's `out=`.
+        unsafe { TensorMut::from_raw(data, dtype, device, layout) }.map_err(|error| error.argument(self.name))
+    }
+}

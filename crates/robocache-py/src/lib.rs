@@ -1,0 +1,26 @@
+//! The Python face of the engine: conversion of tensors and errors, nothing else.
+
+mod dlpack;
+mod errors;
+mod input;
+mod numpy;
+mod options;
+mod output;
+mod resample;
+mod torch;
+
+use pyo3::prelude::*;
+
+/// Runs the command line with the arguments of `sys.argv`; returns the exit code.
+#[pyfunction]
+fn command_line(py: Python<'_>, arguments: Vec<String>) -> i32 {
+    py.detach(|| robocache_cli::main(arguments))
+}
+
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", robocache::VERSION)?;
+    module.add_function(wrap_pyfunction!(command_line, module)?)?;
+    module.add_function(wrap_pyfunction!(resample::resample, module)?)?;
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! Small options: numbers, names, devices and budgets.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+use robocache::plan::Budget;
+use robocache::{Device, Error, ErrorKind, Result};
+
+/// Reads a number of seconds.
+pub(crate) fn seconds(argument: &'static str, value: Option<&Bound<'_, PyAny>>) -> Result<Option<f64>> {
+    value
+        .map(|value| {
+            value.extract::<f64>().map_err(|_| {
+                Error::invalid(argument, format!("expected a number of seconds, got {}", type_name(value)))
+            })
+        })
+        .transpose()
+}
+
+/// Reads one of an enumeration's names.
+pub(crate) fn choice<T: std::str::FromStr<Err = Error>>(
+    argument: &'static str,
+    value: Option<&Bound<'_, PyAny>>,
+    default: T,
+) -> Result<T> {
+    let Some(value) = value else {
+        return Ok(default);
+    };
+    match value.cast::<PyString>() {
+        Ok(name) => name.to_string_lossy().parse(),
+        Err(_) => Err(Error::invalid(argument, format!("expected a name, got {}", type_name(value)))),
+    }
+}
+
+/// Checks `max_memory`. Data that lives where it is computed is not copied in chunks, so there
+/// is nothing to bound yet.
+pub(crate) fn budget(value: Option<&Bound<'_, PyAny>>) -> Result<Option<Budget>> {
+    let Some(value) = value else {
+        return Ok(None);
+    };
+    if let Ok(bytes) = value.extract::<u64>()
+        && bytes > 0
+    {
+        return Ok(Some(Budget::Bytes(bytes)));
+    }
+    let text = value.str().map(|text| text.to_string_lossy().into_owned()).unwrap_or_default();
+    text.parse().map(Some)
+}
+
+/// Checks `device` against the device where the data lives.
+pub(crate) fn device(value: Option<&Bound<'_, PyAny>>, data: Device) -> Result<()> {
+    let Some(value) = value else {
+        return Ok(());
+    };
+    let text = value.str().map(|text| text.to_string_lossy().into_owned()).unwrap_or_default();
+    if text == "auto" {
+        if data == Device::Cpu {
+            warn_once_about_no_gpu(value.py());
+        }
+        return Ok(());
+    }
+    let wanted: Device = text.parse()?;
+    match (wanted, data) {
+        (wanted, data) if wanted == data => Ok(()),
+        (Device::Cuda(_), Device::Cpu) => Err(Error::new(
+            ErrorKind::NoDevice,
+            format!("{wanted} is not usable: this version of RoboCache has no CUDA backend yet"),
+        )
+        .argument("device")),
+        _ => Err(Error::invalid("device", format!("the data lives on {data}, so it cannot run on {wanted}"))),
+    }
+}
+
+fn warn_once_about_no_gpu(py: Python<'_>) {
+    static WARNED: AtomicBool = AtomicBool::new(false);
+    if !WARNED.swap(true, Ordering::Relaxed) {
+        let message = "device=\"auto\": no usable GPU (this version has no CUDA backend yet), computing on the CPU";
+        // A warning that cannot be logged must not fail the call.
+        let _ = py
+            .import("logging")
+            .and_then(|logging| logging.call_method1("getLogger", ("robocache",)))
+            .and_then(|logger| logger.call_method1("warning", (message,)));
+    }
+}
+
+/// The name of an object's type, for messages.
+pub(crate) fn type_name(value: &Bound<'_, PyAny>) -> String {
+    value.get_type().name().map_or_else(|_| "an object".to_owned(), |name| name.to_string())
+}

@@ -1,0 +1,109 @@
+//! Outputs: allocated by the framework of the first data argument, or the caller's own.
+
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use robocache::{Context, DType, Device, Error, ErrorKind, Op, OutputSpec, Prepared, Result};
+
+use crate::errors;
+use crate::input::{Framework, Input};
+use crate::torch::Torch;
+
+/// Allocates what `prepared` asks for like `like`, or takes the caller's `out`, runs the op
+/// without the interpreter, and returns the results.
+pub(crate) fn run<'py, O: Op>(
+    prepared: &Prepared<'_, O>,
+    like: &Input<'py>,
+    out: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let py = like.object.py();
+    let fail = |error: Error| errors::to_python(py, &error.op(O::NAME));
+    let specs = prepared.outputs();
+    let given = caller_outputs(out, specs).map_err(fail)?;
+    let mut outputs = Vec::with_capacity(specs.len());
+    for (index, spec) in specs.iter().enumerate() {
+        outputs.push(match given.get(index) {
+            Some(object) => Input::new(spec.name, object).map_err(fail)?,
+            None => {
+                let object = allocate(py, spec, like, prepared.device()).map_err(|error| {
+                    if errors::is_out_of_memory(py, &error) {
+                        fail(errors::from_python(py, ErrorKind::OutOfMemory, spec.name, &error))
+                    } else {
+                        error
+                    }
+                })?;
+                Input::new(spec.name, &object).map_err(fail)?
+            }
+        });
+    }
+    let mut views = outputs.iter_mut().map(Input::view_mut).collect::<Result<Vec<_>>>().map_err(fail)?;
+    compute(py, prepared, &mut views)?;
+    drop(views);
+    let mut results = Vec::with_capacity(outputs.len());
+    for (index, output) in outputs.into_iter().enumerate() {
+        let made = given.get(index).is_none();
+        results.push(if made { into_framework(like, output.object)? } else { output.object });
+    }
+    Ok(results)
+}
+
+/// Runs with the interpreter released, so that other Python threads go on, and asks a few times a
+/// second whether a signal came.
+fn compute<O: Op>(py: Python<'_>, prepared: &Prepared<'_, O>, views: &mut [robocache::TensorMut<'_>]) -> PyResult<()> {
+    let signal = std::sync::Mutex::new(None);
+    let result = py.detach(|| {
+        let interrupt = || {
+            Python::attach(|py| match py.check_signals() {
+                Ok(()) => false,
+                Err(error) => {
+                    if let Ok(mut signal) = signal.lock() {
+                        *signal = Some(error);
+                    }
+                    true
+                }
+            })
+        };
+        prepared.run(views, &Context { interrupt: Some(&interrupt) })
+    });
+    match (result, signal.into_inner().ok().flatten()) {
+        (_, Some(signal)) => Err(signal),
+        (Err(error), None) => Err(errors::to_python(py, &error)),
+        (Ok(()), None) => Ok(()),
+    }
+}
+
+/// The caller's outputs: one tensor, or a tuple for ops with several.
+fn caller_outputs<'py>(out: Option<&Bound<'py, PyAny>>, specs: &[OutputSpec]) -> Result<Vec<Bound<'py, PyAny>>> {
+    let Some(out) = out else {
+        return Ok(Vec::new());
+    };
+    let Ok(tuple) = out.cast::<PyTuple>() else {
+        return Ok(vec![out.clone()]);
+    };
+    if tuple.len() != specs.len() {
+        let names: Vec<_> = specs.iter().map(|spec| spec.name).collect();
+        return Err(Error::invalid("out", format!("expected ({}), got {} tensors", names.join(", "), tuple.len())));
+    }
+    Ok(tuple.iter().collect())
+}
+
+fn allocate<'py>(py: Python<'py>, spec: &OutputSpec, like: &Input<'py>, device: Device) -> PyResult<Bound<'py, PyAny>> {
+    match (like.framework, Torch::loaded(py)) {
+        (Framework::Torch, Some(torch)) => torch.allocate(py, spec, device),
+        _ => crate::numpy::allocate(py, spec, &like.object),
+    }
+}
+
+/// Hands a result to a framework that is neither torch nor NumPy, by the array standard's
+/// `from_dlpack`; an object whose framework has no such function gets a NumPy array.
+fn into_framework<'py>(like: &Input<'py>, result: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    if like.framework != Framework::DlPack {
+        return Ok(result);
+    }
+    let Ok(namespace) = like.object.call_method0("__array_namespace__") else {
+        return Ok(result);
+    };
+    let is_bf16 = result.getattr("dtype").and_then(|dtype| dtype.str()).is_ok_and(|name| name == DType::BF16.name());
+    // NumPy cannot export bfloat16 by DLPack.
+    let import = if is_bf16 { "asarray" } else { "from_dlpack" };
+    namespace.call_method1(import, (result,))
+}

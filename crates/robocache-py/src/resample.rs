@@ -1,0 +1,96 @@
+//! `robocache.resample`.
+
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use robocache::ops::Resample;
+use robocache::ops::resample::{Extrapolate, Method};
+use robocache::{Error, Op, Result, prepare};
+
+use crate::input::Input;
+use crate::{errors, options, output};
+
+/// Values of a stream at other times than it was recorded at.
+///
+/// Args:
+///     values: `[B,S,D]` or `[S,D]`. Floats for "linear"; any dtype for the other methods.
+///     times: stamps of the samples, `[B,S]` or `[S]`, not decreasing: int64 nanoseconds, float64
+///         or float32 seconds. Differences are taken in this type, so epoch nanoseconds are exact.
+///     targets: `[B,T]` or `[T]`, in any order, of the type of `times`.
+///     method: "linear", "nearest" (a tie takes the earlier sample), "previous" or "next".
+///     extrapolate: "clamp", "linear" (only with method "linear"), "nan" or "error".
+///     lengths, target_lengths: `[B]` int32 or int64, how many samples and targets of each row
+///         exist; the rest is padding and never read. Padded targets give NaN (integers 0).
+///     max_gap: seconds; a target between samples further apart is not valid.
+///     return_valid: also return `valid [B,T]`, False outside the samples, in gaps and in padding.
+///     out: a tensor for the result, or `(out, valid)`; it must not overlap the inputs.
+///     device: None or where the data lives; "auto".
+///     max_memory: a budget for chunks in flight; data on the CPU is never copied, so any will do.
+///     check: look for unsorted, NaN or infinite stamps and bad lengths, and raise with the row
+///         and index. Without it, bad data gives unspecified values.
+///
+/// What has no batch axis, or a batch of 1, is shared by the batch. Values and times may have
+/// different dtypes; f16 and bf16 compute in f32. A target that hits a stamp returns that sample
+/// exactly; of equal stamps only the last sample exists. NaN in values reaches only the targets
+/// whose weight on it is not zero. A NaN target gives NaN.
+///
+/// Returns:
+///     `[B,T,D]` (`[T,D]` without any batch) in the framework and dtype of `values`.
+#[pyfunction]
+#[pyo3(signature = (values, times, targets, *, method=None, extrapolate=None, lengths=None,
+    target_lengths=None, max_gap=None, return_valid=false, out=None, device=None, max_memory=None, check=true),
+    text_signature = "(values, times, targets, *, method='linear', extrapolate='clamp', lengths=None, \
+    target_lengths=None, max_gap=None, return_valid=False, out=None, device=None, max_memory=None, check=True)")]
+#[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+pub(crate) fn resample<'py>(
+    values: &Bound<'py, PyAny>,
+    times: &Bound<'py, PyAny>,
+    targets: &Bound<'py, PyAny>,
+    method: Option<&Bound<'py, PyAny>>,
+    extrapolate: Option<&Bound<'py, PyAny>>,
+    lengths: Option<&Bound<'py, PyAny>>,
+    target_lengths: Option<&Bound<'py, PyAny>>,
+    max_gap: Option<&Bound<'py, PyAny>>,
+    return_valid: bool,
+    out: Option<&Bound<'py, PyAny>>,
+    device: Option<&Bound<'py, PyAny>>,
+    max_memory: Option<&Bound<'py, PyAny>>,
+    check: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = values.py();
+    let fail = |error: Error| errors::to_python(py, &error.op(Resample::NAME));
+    let values = Input::new("values", values).map_err(fail)?;
+    let times = Input::new("times", times).map_err(fail)?;
+    let targets = Input::new("targets", targets).map_err(fail)?;
+    let lengths = Input::optional("lengths", lengths).map_err(fail)?;
+    let target_lengths = Input::optional("target_lengths", target_lengths).map_err(fail)?;
+
+    let build = || -> Result<_> {
+        options::budget(max_memory)?;
+        let values = values.view()?;
+        options::device(device, values.device())?;
+        Ok(Resample {
+            method: method_of(method)?,
+            extrapolate: options::choice("extrapolate", extrapolate, Extrapolate::Clamp)?,
+            lengths: lengths.as_ref().map(Input::view).transpose()?,
+            target_lengths: target_lengths.as_ref().map(Input::view).transpose()?,
+            max_gap: options::seconds("max_gap", max_gap)?,
+            return_valid,
+            check,
+            ..Resample::new(values, times.view()?, targets.view()?)
+        })
+    };
+    let op = build().map_err(fail)?;
+    let prepared = prepare(&op).map_err(fail)?;
+    let mut results = output::run(&prepared, &values, out)?.into_iter();
+    match (results.next(), results.next()) {
+        (Some(result), None) => Ok(result),
+        (result, valid) => Ok((result, valid).into_pyobject(py)?.into_any()),
+    }
+}
+
+fn method_of(method: Option<&Bound<'_, PyAny>>) -> Result<Method> {
+    if method.is_some_and(|method| method.is_instance_of::<PyList>()) {
+        return Err(Error::unsupported("method", "column ranges are not implemented yet; pass one name"));
+    }
+    options::choice("method", method, Method::Linear)
+}

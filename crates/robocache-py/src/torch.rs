@@ -1,0 +1,170 @@
+//! torch tensors. torch 2.11 and newer hand out a C table (DLPack's exchange API) that describes
+//! and allocates tensors without going through Python; older ones go the DLPack way.
+
+use std::ffi::{CStr, c_char, c_void};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+use robocache::tensor::dlpack::{DlDevice, DlTensor, ExchangeApi, MAJOR_VERSION, describe as describe_tensor};
+use robocache::{Device, Error, ErrorKind, MAX_RANK, OutputSpec, Result};
+
+use crate::input::{Described, Keep};
+use crate::{dlpack, errors};
+
+/// What is known about the torch in this process.
+pub(crate) struct Torch {
+    tensor: Py<PyType>,
+    parameter: Py<PyType>,
+    is_grad_enabled: Py<PyAny>,
+    empty: Py<PyAny>,
+    api: Option<&'static ExchangeApi>,
+}
+
+static TORCH: PyOnceLock<Torch> = PyOnceLock::new();
+
+impl Torch {
+    /// torch, when `object` is one of its tensors. Never imports torch: without it having been
+    /// imported there is no tensor.
+    pub(crate) fn of(object: &Bound<'_, PyAny>) -> Option<&'static Self> {
+        let py = object.py();
+        let torch = Self::loaded(py)?;
+        let class = object.get_type();
+        if class.is(torch.tensor.bind(py)) || class.is(torch.parameter.bind(py)) {
+            return Some(torch);
+        }
+        object.is_instance(torch.tensor.bind(py)).unwrap_or(false).then_some(torch)
+    }
+
+    /// torch, when it has been imported.
+    pub(crate) fn loaded(py: Python<'_>) -> Option<&'static Self> {
+        if let Some(known) = TORCH.get(py) {
+            return Some(known);
+        }
+        let modules = py.import("sys").and_then(|sys| sys.getattr("modules")).ok()?;
+        // A torch that is still being imported has no tensors yet; look again at the next call.
+        let module = modules.get_item("torch").ok()?;
+        let found = Self::new(&module).ok()?;
+        Some(TORCH.get_or_init(py, || found))
+    }
+
+    fn new(module: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let tensor = module.getattr("Tensor")?.cast_into::<PyType>()?;
+        Ok(Self {
+            api: exchange_api(&tensor),
+            parameter: module.getattr("nn")?.getattr("Parameter")?.cast_into::<PyType>()?.unbind(),
+            is_grad_enabled: module.getattr("is_grad_enabled")?.unbind(),
+            empty: module.getattr("empty")?.unbind(),
+            tensor: tensor.unbind(),
+        })
+    }
+
+    /// Describes a tensor. Gradients cannot pass through yet, so a tensor that wants one is refused.
+    pub(crate) fn describe<'py>(&self, name: &'static str, tensor: &Bound<'py, PyAny>) -> Result<Described<'py>> {
+        let py = tensor.py();
+        let refused = |error: PyErr| errors::from_python(py, ErrorKind::Unsupported, name, &error);
+        let wants_grad = |tensor: &Bound<'py, PyAny>| -> PyResult<bool> {
+            Ok(tensor.getattr(intern!(py, "requires_grad"))?.is_truthy()?
+                && self.is_grad_enabled.call0(py)?.is_truthy(py)?)
+        };
+        if wants_grad(tensor).map_err(refused)? {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "requires grad, but there is no gradient yet; pass a detached tensor or use torch.no_grad()",
+            ));
+        }
+        let class = tensor.get_type();
+        let exact = class.is(self.tensor.bind(py)) || class.is(self.parameter.bind(py));
+        let Some(view) = self.api.and_then(|api| api.view_object).filter(|_| exact) else {
+            let detached = tensor.call_method0("detach").map_err(refused)?;
+            return dlpack::describe(name, &detached);
+        };
+        let mut described = DlTensor {
+            data: std::ptr::null_mut(),
+            device: DlDevice { device_type: 0, device_id: 0 },
+            ndim: 0,
+            dtype: robocache::DType::U8.to_dlpack(),
+            shape: std::ptr::null_mut(),
+            strides: std::ptr::null_mut(),
+            byte_offset: 0,
+        };
+        // SAFETY: the table belongs to this exact type; the interpreter is attached.
+        if unsafe { view(tensor.as_ptr().cast(), &raw mut described) } != 0 {
+            return Err(refused(PyErr::fetch(py)));
+        }
+        // SAFETY: torch filled shape and strides, which live as long as the tensor.
+        let description = unsafe { describe_tensor(&described)? };
+        Ok(Described { description, read_only: false, keep: Keep::Nothing })
+    }
+
+    /// A new tensor for an output, from torch's own allocator.
+    pub(crate) fn allocate<'py>(
+        &self,
+        py: Python<'py>,
+        spec: &OutputSpec,
+        device: Device,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let Some((allocate, to_object)) = self.api.and_then(|api| api.allocate.zip(api.to_object)) else {
+            let torch = py.import("torch")?;
+            let options = pyo3::types::PyDict::new(py);
+            options.set_item("dtype", torch.getattr(spec.dtype.name())?)?;
+            options.set_item("device", device.to_string())?;
+            return self.empty.bind(py).call((spec.layout.shape(),), Some(&options));
+        };
+        let mut shape = [0i64; MAX_RANK];
+        for (to, &from) in shape.iter_mut().zip(spec.layout.shape()) {
+            *to = i64::try_from(from).unwrap_or(i64::MAX);
+        }
+        let mut prototype = DlTensor {
+            data: std::ptr::null_mut(),
+            device: device.to_dlpack(),
+            ndim: i32::try_from(spec.layout.rank()).unwrap_or(0),
+            dtype: spec.dtype.to_dlpack(),
+            shape: shape.as_mut_ptr(),
+            strides: std::ptr::null_mut(),
+            byte_offset: 0,
+        };
+        let (mut managed, mut failure) = (std::ptr::null_mut(), None::<String>);
+        // SAFETY: the prototype and the failure outlive the call, and `set_error` writes a String.
+        let code = unsafe { allocate(&raw mut prototype, &raw mut managed, (&raw mut failure).cast(), set_error) };
+        if code != 0 || managed.is_null() {
+            let _ = PyErr::take(py);
+            return Err(PyRuntimeError::new_err(failure.unwrap_or_else(|| "torch could not allocate".to_owned())));
+        }
+        let mut object: *mut c_void = std::ptr::null_mut();
+        // SAFETY: torch consumes its own tensor and returns a new reference.
+        unsafe {
+            if to_object(managed, &raw mut object) != 0 || object.is_null() {
+                return Err(PyErr::fetch(py));
+            }
+            Bound::from_owned_ptr_or_err(py, object.cast())
+        }
+    }
+}
+
+unsafe extern "C" fn set_error(context: *mut c_void, _kind: *const c_char, message: *const c_char) {
+    if context.is_null() || message.is_null() {
+        return;
+    }
+    // SAFETY: `context` is the `Option<String>` of `allocate`; `message` is a C string.
+    unsafe {
+        *context.cast::<Option<String>>() = Some(CStr::from_ptr(message).to_string_lossy().into_owned());
+    }
+}
+
+fn exchange_api(tensor: &Bound<'_, PyType>) -> Option<&'static ExchangeApi> {
+    let capsule = tensor.getattr("__dlpack_c_exchange_api__").ok()?;
+    // SAFETY: any object may be asked; a pointer comes back only for a capsule of this name, and
+    // the table is static. Only the header is read before its version is known.
+    unsafe {
+        let name = c"dlpack_exchange_api".as_ptr();
+        if ffi::PyCapsule_IsValid(capsule.as_ptr(), name) == 0 {
+            return None;
+        }
+        let api = ffi::PyCapsule_GetPointer(capsule.as_ptr(), name).cast::<ExchangeApi>();
+        ((*api).header.version.major == MAJOR_VERSION).then(|| &*api)
+    }
+}

@@ -1,0 +1,9 @@
+//! What all ops share on the host: the thread pool and the choice of vector instructions.
+
+mod pool;
+mod simd;
+
+pub use pool::threads;
+pub(crate) use pool::{for_each, is_worth_sharing};
+pub use simd::features;
+pub(crate) use simd::{Simd, simd};

@@ -1,0 +1,219 @@
+//! The one error type of the workspace.
+//!
+//! The text reads `op: argument: what is wrong`, with the path of a file last, so that a user
+//! sees where to look before how it failed. Kinds are few and stable: the Python exceptions and
+//! the command line's exit codes are made from them.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// `Result` with [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, as a class that callers can act on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// An argument has a wrong shape, type, device or content.
+    InvalidArgument,
+    /// The request is meaningful but not implemented, or not possible for this input.
+    Unsupported,
+    /// Memory could not be reserved.
+    OutOfMemory,
+    /// A file could not be opened, read or written.
+    FileError,
+    /// A file does not hold what its format promises.
+    CorruptData,
+    /// A limit that guards against hostile input was exceeded.
+    LimitExceeded,
+    /// No usable device of the requested kind.
+    NoDevice,
+    /// The device failed and stays unusable until the process ends.
+    DeviceLost,
+    /// The caller asked a long operation to stop.
+    Interrupted,
+}
+
+impl ErrorKind {
+    /// The kind in snake case, as users see it in `.kind` and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::InvalidArgument => "invalid_argument",
+            Self::Unsupported => "unsupported",
+            Self::OutOfMemory => "out_of_memory",
+            Self::FileError => "file_error",
+            Self::CorruptData => "corrupt_data",
+            Self::LimitExceeded => "limit_exceeded",
+            Self::NoDevice => "no_device",
+            Self::DeviceLost => "device_lost",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// An error with the place it belongs to.
+#[derive(Debug)]
+pub struct Error(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    kind: ErrorKind,
+    op: Option<&'static str>,
+    argument: Option<Cow<'static, str>>,
+    path: Option<PathBuf>,
+    message: String,
+    trail: Vec<String>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// A new error of `kind`.
+    #[cold]
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            op: None,
+            argument: None,
+            path: None,
+            message: message.into(),
+            trail: Vec::new(),
+            source: None,
+        }))
+    }
+
+    /// Shorthand for the most common kind, about a named argument.
+    #[cold]
+    pub fn invalid(argument: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidArgument, message).argument(argument)
+    }
+
+    /// Shorthand for something that is not implemented, about a named argument.
+    #[cold]
+    pub fn unsupported(argument: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unsupported, message).argument(argument)
+    }
+
+    /// Names the op; an op that was named before stays.
+    #[must_use]
+    pub fn op(mut self, op: &'static str) -> Self {
+        self.0.op.get_or_insert(op);
+        self
+    }
+
+    /// Names the argument; one that was named before stays.
+    #[must_use]
+    pub fn argument(mut self, argument: impl Into<Cow<'static, str>>) -> Self {
+        self.0.argument.get_or_insert_with(|| argument.into());
+        self
+    }
+
+    /// Names the file.
+    #[must_use]
+    pub fn path(mut self, path: impl AsRef<Path>) -> Self {
+        self.0.path.get_or_insert_with(|| path.as_ref().to_path_buf());
+        self
+    }
+
+    /// Keeps the error that caused this one.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// Says what was being done, innermost first.
+    #[must_use]
+    pub fn while_doing(mut self, what: impl Into<String>) -> Self {
+        self.0.trail.push(what.into());
+        self
+    }
+
+    /// The class of the error.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The op that failed.
+    pub fn op_name(&self) -> Option<&'static str> {
+        self.0.op
+    }
+
+    /// The argument at fault.
+    pub fn argument_name(&self) -> Option<&str> {
+        self.0.argument.as_deref()
+    }
+
+    /// The file at fault.
+    pub fn file(&self) -> Option<&Path> {
+        self.0.path.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = &*self.0;
+        if let Some(op) = inner.op {
+            write!(f, "{op}: ")?;
+        }
+        if let Some(argument) = &inner.argument {
+            write!(f, "{argument}: ")?;
+        }
+        f.write_str(&inner.message)?;
+        for step in &inner.trail {
+            write!(f, ", while {step}")?;
+        }
+        if let Some(source) = &inner.source {
+            write!(f, ": {source}")?;
+        }
+        if let Some(path) = &inner.path {
+            write!(f, " ({})", path.display())?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}
+
+/// Returns an `InvalidArgument` about a named argument unless a condition holds.
+#[macro_export]
+macro_rules! ensure {
+    ($condition:expr, $argument:expr, $($message:tt)+) => {
+        if !$condition {
+            return Err($crate::Error::invalid($argument, format!($($message)+)));
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_reads_op_argument_message_and_path_last() {
+        let error = Error::invalid("times", "row 3 decreases at index 17")
+            .while_doing("reading episode 4")
+            .path("a/b.parquet")
+            .op("resample");
+        assert_eq!(
+            error.to_string(),
+            "resample: times: row 3 decreases at index 17, while reading episode 4 (a/b.parquet)"
+        );
+    }
+
+    #[test]
+    fn the_innermost_name_wins() {
+        let error = Error::invalid("times", "x").op("resample").op("fuse").argument("values");
+        assert_eq!((error.op_name(), error.argument_name()), (Some("resample"), Some("times")));
+    }
+
+    #[test]
+    fn the_cause_is_kept() {
+        let error = Error::new(ErrorKind::FileError, "cannot open").caused_by(std::io::Error::other("EIO"));
+        assert_eq!(error.to_string(), "cannot open: EIO");
+        assert!(std::error::Error::source(&error).is_some());
+    }
+}

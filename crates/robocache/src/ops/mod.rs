@@ -1,0 +1,5 @@
+//! The ops, one folder each.
+
+pub mod resample;
+
+pub use resample::Resample;

@@ -1,0 +1,349 @@
+//! `resample` on the host: rows and tiles of targets spread over all cores.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use half::{bf16, f16};
+
+use super::cells::Cell;
+use super::locate::{Pick, Rules, Stamp, Stamps};
+use super::{Dims, Extrapolate, Method, Resample};
+use crate::cpu::{Simd, for_each, is_worth_sharing, simd};
+use crate::tensor::{DType, TensorRef};
+use crate::{Context, Error, Outputs, Result};
+
+/// Bytes that one task moves: long enough to hide handing it out, short enough to stay in L2.
+const TASK_BYTES: usize = 256 << 10;
+
+pub(super) fn resample(op: &Resample<'_>, dims: &Dims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
+    match op.times.dtype() {
+        DType::I64 => with_stamps::<i64>(op, dims, out, context),
+        DType::F64 => with_stamps::<f64>(op, dims, out, context),
+        _ => with_stamps::<f32>(op, dims, out, context),
+    }
+}
+
+fn with_stamps<S: Stamp>(
+    op: &Resample<'_>,
+    dims: &Dims,
+    out: &mut Outputs<'_, '_>,
+    context: &Context<'_>,
+) -> Result<()> {
+    let rows = Rows::<S>::new(op, dims);
+    if op.check {
+        rows.check(op, context)?;
+    }
+    let dtype = op.values.dtype();
+    match (op.method, dtype) {
+        (Method::Linear, DType::F32) => compute::<S, f32>(op, rows, out, context),
+        (Method::Linear, DType::F64) => compute::<S, f64>(op, rows, out, context),
+        (Method::Linear, DType::F16) => compute::<S, f16>(op, rows, out, context),
+        (Method::Linear, DType::BF16) => compute::<S, bf16>(op, rows, out, context),
+        // All other methods copy samples, so only their size matters.
+        _ => match dtype.size() {
+            1 => compute::<S, u8>(op, rows, out, context),
+            2 => compute::<S, u16>(op, rows, out, context),
+            4 => compute::<S, u32>(op, rows, out, context),
+            _ => compute::<S, u64>(op, rows, out, context),
+        },
+    }
+}
+
+/// The rows of a batch: stamps, targets and how many of each exist.
+struct Rows<'a, S> {
+    dims: &'a Dims,
+    times: *const S,
+    targets: *const S,
+    lengths: Option<TensorRef<'a>>,
+    target_lengths: Option<TensorRef<'a>>,
+}
+
+// SAFETY: the pointers come from tensor views, which are Sync.
+unsafe impl<S: Sync> Sync for Rows<'_, S> {}
+
+/// A length as it was given, which may be anything.
+fn given_length(lengths: &TensorRef<'_>, stride: isize, row: usize) -> i64 {
+    let offset = row as isize * stride;
+    // SAFETY: row < batch, and the stride is 0 or that of a `[B]` view of this dtype.
+    unsafe {
+        match lengths.dtype() {
+            DType::I32 => i64::from(lengths.data().cast::<i32>().offset(offset).read()),
+            _ => lengths.data().cast::<i64>().offset(offset).read(),
+        }
+    }
+}
+
+fn clamped_length(lengths: Option<TensorRef<'_>>, stride: isize, row: usize, most: usize) -> usize {
+    lengths.map_or(most, |lengths| usize::try_from(given_length(&lengths, stride, row)).unwrap_or(0).min(most))
+}
+
+impl<'a, S: Stamp> Rows<'a, S> {
+    fn new(op: &Resample<'a>, dims: &'a Dims) -> Self {
+        Self {
+            dims,
+            times: op.times.data().cast(),
+            targets: op.targets.data().cast(),
+            lengths: op.lengths,
+            target_lengths: op.target_lengths,
+        }
+    }
+
+    fn stamps(&self, row: usize) -> Stamps<S> {
+        let dims = self.dims;
+        let len = clamped_length(self.lengths, dims.length_stride, row, dims.samples);
+        // SAFETY: row < batch and len <= S, and `check` proved that these strides fit the view.
+        unsafe { Stamps::new(self.times.offset(row as isize * dims.time_strides[0]), dims.time_strides[1], len) }
+    }
+
+    fn targets(&self, row: usize) -> Stamps<S> {
+        let dims = self.dims;
+        let len = clamped_length(self.target_lengths, dims.target_length_stride, row, dims.targets);
+        // SAFETY: as for `stamps`.
+        unsafe { Stamps::new(self.targets.offset(row as isize * dims.target_strides[0]), dims.target_strides[1], len) }
+    }
+
+    /// Looks for bad data in all rows before anything is written, and names the first bad row.
+    fn check(&self, op: &Resample<'_>, context: &Context<'_>) -> Result<()> {
+        let dims = self.dims;
+        let lengths = [
+            ("lengths", &self.lengths, dims.length_stride, dims.samples),
+            ("target_lengths", &self.target_lengths, dims.target_length_stride, dims.targets),
+        ];
+        for (name, lengths, stride, most) in lengths {
+            let Some(lengths) = lengths else { continue };
+            for row in 0..dims.batch {
+                let given = given_length(lengths, stride, row);
+                if !usize::try_from(given).is_ok_and(|given| given <= most) {
+                    return Err(Error::invalid(name, format!("row {row} is {given}, expected 0 to {most}")));
+                }
+            }
+        }
+        let bounded = op.extrapolate == Extrapolate::Error;
+        // Shared stamps are the same in every row, unless the rows' lengths or targets differ.
+        let shared = dims.time_strides[0] == 0 && dims.length_stride == 0 && !bounded;
+        let rows = if shared { dims.batch.min(1) } else { dims.batch };
+        let check_row = |row: usize| {
+            let stamps = self.stamps(row);
+            check_stamps(&stamps, row)?;
+            if bounded { check_targets(&stamps, &self.targets(row), row) } else { Ok(()) }
+        };
+        let bytes = rows.saturating_mul((dims.samples + if bounded { dims.targets } else { 0 }) * size_of::<S>());
+        if !is_worth_sharing(bytes) {
+            return (0..rows).try_for_each(check_row);
+        }
+        let per_task = (TASK_BYTES / (bytes / rows).max(1)).max(1);
+        let first_bad = AtomicUsize::new(usize::MAX);
+        for_each(rows.div_ceil(per_task), context, &|task| {
+            let start = task * per_task;
+            for row in start..(start + per_task).min(rows) {
+                if check_row(row).is_err() {
+                    first_bad.fetch_min(row, Ordering::Relaxed);
+                }
+            }
+        })?;
+        match first_bad.into_inner() {
+            usize::MAX => Ok(()),
+            row => check_row(row),
+        }
+    }
+}
+
+fn check_stamps<S: Stamp>(stamps: &Stamps<S>, row: usize) -> Result<()> {
+    let Some(last) = stamps.len().checked_sub(1) else {
+        return Ok(());
+    };
+    // NaN compares as out of order, so sorted stamps are finite when both ends are. One pass
+    // without an early exit becomes vector instructions.
+    let sorted = match stamps.as_slice() {
+        Some(stamps) => stamps.iter().zip(&stamps[1..]).fold(true, |sorted, (a, b)| sorted & (a <= b)),
+        None => (0..last).all(|index| stamps.at(index) <= stamps.at(index + 1)),
+    };
+    let (low, high) = (stamps.at(0), stamps.at(last));
+    if !sorted || !low.is_finite() || !high.is_finite() {
+        return Err(describe_bad_stamps(stamps, row));
+    }
+    if let Some(limit) = S::COARSE
+        && (low.magnitude() > limit || high.magnitude() > limit)
+    {
+        let worst = if low.magnitude() > limit { low } else { high };
+        return Err(Error::invalid(
+            "times",
+            format!(
+                "row {row} holds {worst} as float32 seconds, which cannot tell one second from the next; \
+                 use int64 nanoseconds or float64 seconds"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+#[cold]
+fn describe_bad_stamps<S: Stamp>(stamps: &Stamps<S>, row: usize) -> Error {
+    for index in 0..stamps.len() {
+        let stamp = stamps.at(index);
+        if !stamp.is_finite() {
+            return Error::invalid("times", format!("row {row} holds {stamp} at index {index}"));
+        }
+        if index > 0 && stamp < stamps.at(index - 1) {
+            let before = stamps.at(index - 1);
+            return Error::invalid("times", format!("row {row} decreases at index {index} ({stamp} after {before})"));
+        }
+    }
+    Error::invalid("times", format!("row {row} changed while it was read"))
+}
+
+fn check_targets<S: Stamp>(stamps: &Stamps<S>, targets: &Stamps<S>, row: usize) -> Result<()> {
+    let Some(last) = stamps.len().checked_sub(1) else {
+        return Ok(());
+    };
+    let (low, high) = (stamps.at(0), stamps.at(last));
+    for index in 0..targets.len() {
+        let target = targets.at(index);
+        if target < low || target > high {
+            return Err(Error::invalid(
+                "targets",
+                format!("row {row} index {index} is {target}, outside the stamps {low} to {high}"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Everything that the tasks share.
+struct Job<'a, S, C> {
+    rows: Rows<'a, S>,
+    rules: Rules,
+    missing: C,
+    values: *const C,
+    out: *mut C,
+    out_strides: [isize; 3],
+    valid: *mut u8,
+    valid_strides: [isize; 2],
+}
+
+// SAFETY: inputs are only read; every task writes its own rows and targets of the outputs.
+unsafe impl<S: Sync, C: Sync> Sync for Job<'_, S, C> {}
+
+fn compute<S: Stamp, C: Cell>(
+    op: &Resample<'_>,
+    rows: Rows<'_, S>,
+    out: &mut Outputs<'_, '_>,
+    context: &Context<'_>,
+) -> Result<()> {
+    let dims = rows.dims;
+    if dims.batch == 0 || dims.targets == 0 {
+        return Ok(());
+    }
+    let (mut valid, mut valid_strides) = (std::ptr::null_mut(), [0; 2]);
+    if let Some(output) = out.get(1) {
+        valid_strides = super::strides(output.view());
+        valid = output.data_mut();
+    }
+    let Some(output) = out.get(0) else {
+        return Ok(());
+    };
+    let job = Job {
+        rules: Rules {
+            method: op.method,
+            extrapolate: op.extrapolate,
+            max_gap: op.max_gap.filter(|_| !valid.is_null()).unwrap_or(f64::INFINITY),
+        },
+        missing: C::from_bits(op.values.dtype().missing_bits()),
+        values: op.values.data().cast(),
+        out_strides: super::strides(output.view()),
+        out: output.data_mut().cast(),
+        valid,
+        valid_strides,
+        rows,
+    };
+    // Two samples read and one written per target, and the search.
+    let target_bytes = 3 * dims.width * size_of::<C>() + 2 * size_of::<S>();
+    let bytes = target_bytes.saturating_mul(dims.targets).saturating_mul(dims.batch);
+    let tile = if is_worth_sharing(bytes) { (TASK_BYTES / target_bytes).max(1) } else { dims.targets };
+    let tiles = dims.targets.div_ceil(tile);
+    let rows_per_task = if tiles > 1 { 1 } else { (tile / dims.targets).max(1) };
+    let body = |task: usize| {
+        let (group, start) = (task / tiles, task % tiles * tile);
+        let first = group * rows_per_task;
+        for row in first..(first + rows_per_task).min(dims.batch) {
+            job.run(row, start, (start + tile).min(dims.targets));
+        }
+    };
+    if is_worth_sharing(bytes) {
+        return for_each(dims.batch.div_ceil(rows_per_task) * tiles, context, &body);
+    }
+    for row in 0..dims.batch {
+        job.run(row, 0, dims.targets);
+    }
+    Ok(())
+}
+
+impl<S: Stamp, C: Cell> Job<'_, S, C> {
+    fn run(&self, row: usize, start: usize, end: usize) {
+        match simd() {
+            // SAFETY: the instructions were found on this machine.
+            #[cfg(target_arch = "x86_64")]
+            Simd::Avx2 => unsafe { self.run_avx2(row, start, end) },
+            Simd::Baseline => self.run_with::<false>(row, start, end),
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma,f16c,bmi2")]
+    unsafe fn run_avx2(&self, row: usize, start: usize, end: usize) {
+        self.run_with::<true>(row, start, end);
+    }
+
+    #[inline(always)]
+    fn run_with<const FMA: bool>(&self, row: usize, start: usize, end: usize) {
+        let dims = self.rows.dims;
+        let (stamps, targets) = (self.rows.stamps(row), self.rows.targets(row));
+        let [value_batch, value_step, value_column] = dims.value_strides;
+        let [out_batch, out_step, out_column] = self.out_strides;
+        let dense = dims.width == 1 || (value_column == 1 && out_column == 1);
+        let row_index = row as isize;
+        let mut hint = 0;
+        for index in start..end {
+            let (mut pick, mut ok) = (Pick::Missing, false);
+            let mut weight = C::ZERO;
+            if index < targets.len() {
+                let target = targets.at(index);
+                (pick, ok) = self.rules.locate(&stamps, target, &mut hint);
+                if let Pick::Blend(first, second) = pick {
+                    weight = C::weight(target, stamps.at(first), stamps.at(second));
+                    // A sample of weight 0 must not matter, not even as NaN.
+                    if weight == C::ZERO {
+                        pick = Pick::Take(first);
+                    } else if weight == C::ONE {
+                        pick = Pick::Take(second);
+                    }
+                }
+            }
+            // SAFETY: row < batch, index < T, columns < D and samples < S, for which `check` and
+            // the outputs' checks proved the strides; no other task writes this target.
+            unsafe {
+                if !self.valid.is_null() {
+                    let offset = row_index * self.valid_strides[0] + index as isize * self.valid_strides[1];
+                    *self.valid.offset(offset) = u8::from(ok);
+                }
+                let sample = |s: usize| self.values.offset(row_index * value_batch + s as isize * value_step);
+                let out = self.out.offset(row_index * out_batch + index as isize * out_step);
+                match (pick, dense) {
+                    (Pick::Take(s), true) => std::ptr::copy_nonoverlapping(sample(s), out, dims.width),
+                    (Pick::Blend(a, b), true) => {
+                        C::blend_row::<FMA>(sample(a), sample(b), weight, out, dims.width);
+                    }
+                    _ => {
+                        for column in 0..dims.width as isize {
+                            let at = |s: usize| *sample(s).offset(column * value_column);
+                            *out.offset(column * out_column) = match pick {
+                                Pick::Take(s) => at(s),
+                                Pick::Blend(a, b) => C::blend(at(a), at(b), weight),
+                                Pick::Missing => self.missing,
+                            };
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

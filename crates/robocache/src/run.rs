@@ -1,0 +1,182 @@
+//! The one dispatch: check, let the caller allocate, run where the data lives.
+//!
+//! The order cannot be skipped: only [`prepare`] makes a [`Prepared`], only [`Op::check`] makes
+//! an op's `Dims`, and only [`Prepared::run`] makes the [`Outputs`] that a backend writes to.
+
+use crate::tensor::{DType, Device, Layout, Tensor, TensorMut, TensorRef};
+use crate::{Error, ErrorKind, Result, ensure};
+
+/// An operation on tensors. Ops never allocate: the caller provides what [`Op::outputs`] lists,
+/// so that `out=`, a framework's allocator, chunking and graph capture all work the same way.
+pub trait Op: Sync {
+    /// The name that users and errors see.
+    const NAME: &'static str;
+    /// Sizes and strides that `check` proved; private fields, so nobody else can make one.
+    type Dims: Sync;
+
+    /// The data tensors with their names; they must live on one device.
+    fn inputs(&self) -> Vec<(&'static str, TensorRef<'_>)>;
+    /// Everything that can be refused before data is read, for all backends.
+    fn check(&self) -> Result<Self::Dims>;
+    /// What the caller must provide, in this order.
+    fn outputs(&self, dims: &Self::Dims) -> Result<Vec<OutputSpec>>;
+    /// Computes on the host.
+    fn cpu(&self, dims: &Self::Dims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()>;
+}
+
+/// An output that an op asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct OutputSpec {
+    /// The name that errors use.
+    pub name: &'static str,
+    /// Its dtype.
+    pub dtype: DType,
+    /// Its shape, row-major; what the caller provides may be strided.
+    pub layout: Layout,
+}
+
+impl OutputSpec {
+    /// A row-major output; fails when the size cannot exist.
+    pub fn new(name: &'static str, dtype: DType, shape: &[usize]) -> Result<Self> {
+        let layout = Layout::contiguous(shape, dtype).map_err(|error| error.argument(name))?;
+        Ok(Self { name, dtype, layout })
+    }
+}
+
+/// What a run takes from its surroundings.
+#[derive(Default, Clone, Copy)]
+pub struct Context<'a> {
+    /// Asked a few times a second on the calling thread during long runs; `true` stops the run
+    /// with [`ErrorKind::Interrupted`].
+    pub interrupt: Option<&'a dyn Fn() -> bool>,
+}
+
+impl std::fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("interrupt", &self.interrupt.is_some()).finish()
+    }
+}
+
+/// Outputs that were checked against their specifications and the inputs.
+#[derive(Debug)]
+pub struct Outputs<'o, 'a>(&'o mut [TensorMut<'a>]);
+
+impl<'a> Outputs<'_, 'a> {
+    /// The output at `index` of [`Op::outputs`], if the op asked for it.
+    pub fn get(&mut self, index: usize) -> Option<&mut TensorMut<'a>> {
+        self.0.get_mut(index)
+    }
+}
+
+/// An op whose arguments were checked.
+#[derive(Debug)]
+pub struct Prepared<'o, O: Op> {
+    op: &'o O,
+    dims: O::Dims,
+    device: Device,
+    outputs: Vec<OutputSpec>,
+}
+
+/// Checks an op and says what it needs.
+pub fn prepare<O: Op>(op: &O) -> Result<Prepared<'_, O>> {
+    let checked = || {
+        let device = common_device(&op.inputs())?;
+        let dims = op.check()?;
+        if device != Device::Cpu {
+            return Err(no_cuda(device));
+        }
+        let outputs = op.outputs(&dims)?;
+        Ok(Prepared { op, dims, device, outputs })
+    };
+    checked().map_err(|error: Error| error.op(O::NAME))
+}
+
+/// Checks an op, allocates its outputs on the host and runs it.
+pub fn run<O: Op>(op: &O) -> Result<Vec<Tensor>> {
+    let prepared = prepare(op)?;
+    let allocate =
+        |spec: &OutputSpec| Tensor::zeros(spec.layout.shape(), spec.dtype).map_err(|error| error.op(O::NAME));
+    let mut tensors = prepared.outputs.iter().map(allocate).collect::<Result<Vec<_>>>()?;
+    let mut views: Vec<_> = tensors.iter_mut().map(Tensor::view_mut).collect();
+    prepared.run(&mut views, &Context::default())?;
+    Ok(tensors)
+}
+
+impl<O: Op> Prepared<'_, O> {
+    /// Where the op runs.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// What [`Prepared::run`] must be given.
+    pub fn outputs(&self) -> &[OutputSpec] {
+        &self.outputs
+    }
+
+    /// Computes into the caller's tensors.
+    pub fn run(&self, out: &mut [TensorMut<'_>], context: &Context<'_>) -> Result<()> {
+        self.check_outputs(out)
+            .and_then(|()| self.op.cpu(&self.dims, &mut Outputs(out), context))
+            .map_err(|error| error.op(O::NAME))
+    }
+
+    fn check_outputs(&self, out: &[TensorMut<'_>]) -> Result<()> {
+        if out.len() != self.outputs.len() {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("{} outputs given, {} expected", out.len(), self.outputs.len()),
+            ));
+        }
+        for (spec, given) in self.outputs.iter().zip(out) {
+            let view = given.view();
+            ensure!(view.dtype() == spec.dtype, spec.name, "expected {}, got {}", spec.dtype, view.dtype());
+            ensure!(
+                view.shape() == spec.layout.shape(),
+                spec.name,
+                "expected shape {:?}, got {:?}",
+                spec.layout.shape(),
+                view.shape()
+            );
+            ensure!(view.device() == self.device, spec.name, "lives on {}, the data on {}", view.device(), self.device);
+            for (name, input) in self.op.inputs() {
+                ensure!(!share_memory(view, &input), spec.name, "shares memory with {name}");
+            }
+        }
+        for (index, (spec, given)) in self.outputs.iter().zip(out).enumerate() {
+            for (other, earlier) in self.outputs.iter().zip(&out[..index]) {
+                ensure!(!share_memory(given.view(), earlier.view()), spec.name, "shares memory with {}", other.name);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn common_device(inputs: &[(&'static str, TensorRef<'_>)]) -> Result<Device> {
+    let Some((first_name, first)) = inputs.first() else {
+        return Ok(Device::Cpu);
+    };
+    for (name, input) in inputs {
+        ensure!(
+            input.device() == first.device(),
+            *name,
+            "lives on {}, {first_name} on {}; move one of them",
+            input.device(),
+            first.device()
+        );
+    }
+    Ok(first.device())
+}
+
+/// Whether the address ranges meet. Interleaved views of one buffer count as shared: telling
+/// them apart exactly is not worth the rare case that it would allow.
+fn share_memory(a: &TensorRef<'_>, b: &TensorRef<'_>) -> bool {
+    let ((a_low, a_high), (b_low, b_high)) = (a.address_range(), b.address_range());
+    a_low < b_high && b_low < a_high
+}
+
+fn no_cuda(device: Device) -> Error {
+    Error::new(
+        ErrorKind::NoDevice,
+        format!("the data lives on {device}, and this version of RoboCache has no CUDA backend yet"),
+    )
+}

@@ -1,0 +1,96 @@
+//! Element types. `for_each_dtype!` is the one list that the rest of the workspace expands.
+
+use std::fmt;
+
+use half::{bf16, f16};
+
+/// Expands `$callback!` with every dtype as `(Variant, rust type, name, class)`.
+///
+/// The CUDA side mirrors this list; nothing else may enumerate dtypes.
+#[macro_export]
+macro_rules! for_each_dtype {
+    ($callback:ident) => {
+        $callback! {
+            (F16, half::f16, "float16", Float),
+            (BF16, half::bf16, "bfloat16", Float),
+            (F32, f32, "float32", Float),
+            (F64, f64, "float64", Float),
+            (U8, u8, "uint8", Integer),
+            (I8, i8, "int8", Integer),
+            (U16, u16, "uint16", Integer),
+            (I16, i16, "int16", Integer),
+            (U32, u32, "uint32", Integer),
+            (I32, i32, "int32", Integer),
+            (U64, u64, "uint64", Integer),
+            (I64, i64, "int64", Integer),
+            (Bool, bool, "bool", Integer)
+        }
+    };
+}
+
+#[derive(PartialEq)]
+enum Class {
+    Float,
+    Integer,
+}
+
+macro_rules! define_dtype {
+    ($(($variant:ident, $type:ty, $name:literal, $class:ident)),+) => {
+        /// The type of a tensor's elements.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum DType { $(#[doc = $name] $variant),+ }
+
+        impl DType {
+            /// Every dtype, in the order of the list.
+            pub const ALL: &'static [DType] = &[$(DType::$variant),+];
+
+            /// Bytes of one element.
+            pub const fn size(self) -> usize {
+                match self { $(Self::$variant => size_of::<$type>()),+ }
+            }
+
+            /// The name that NumPy and torch use.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),+ }
+            }
+
+            /// Whether arithmetic between samples makes sense; bool counts as an integer.
+            pub fn is_float(self) -> bool {
+                Class::Float == match self { $(Self::$variant => Class::$class),+ }
+            }
+        }
+
+        $(impl sealed::Sealed for $type {})+
+        $(impl Element for $type { const DTYPE: DType = DType::$variant; })+
+    };
+}
+for_each_dtype!(define_dtype);
+
+impl DType {
+    /// The bits that stand for "no value": NaN for floats, 0 for integers.
+    pub fn missing_bits(self) -> u64 {
+        match self {
+            Self::F16 => u64::from(f16::NAN.to_bits()),
+            Self::BF16 => u64::from(bf16::NAN.to_bits()),
+            Self::F32 => u64::from(f32::NAN.to_bits()),
+            Self::F64 => f64::NAN.to_bits(),
+            _ => 0,
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A Rust type that a tensor can hold.
+pub trait Element: sealed::Sealed + Copy + Send + Sync + 'static {
+    /// Its dtype.
+    const DTYPE: DType;
+}

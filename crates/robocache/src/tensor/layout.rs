@@ -1,0 +1,235 @@
+//! Shape and strides without a heap allocation, and the arithmetic on them, all checked.
+
+use std::fmt;
+
+use super::DType;
+use crate::{Error, Result, ensure};
+
+/// Tensors have at most this many axes.
+pub const MAX_RANK: usize = 8;
+
+/// Shape and strides (in elements, of any sign) of a tensor.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    rank: usize,
+    shape: [usize; MAX_RANK],
+    strides: [isize; MAX_RANK],
+}
+
+impl Layout {
+    /// A row-major layout; refuses sizes that cannot exist.
+    pub fn contiguous(shape: &[usize], dtype: DType) -> Result<Self> {
+        let mut layout = Self::empty(shape.len())?;
+        layout.shape[..shape.len()].copy_from_slice(shape);
+        layout.check_size(dtype)?;
+        let mut stride = 1isize;
+        for axis in (0..shape.len()).rev() {
+            layout.strides[axis] = stride;
+            // An empty axis must not make the others' strides zero; check_size bounds the product.
+            stride = stride.saturating_mul(isize::try_from(shape[axis].max(1)).unwrap_or(isize::MAX));
+        }
+        Ok(layout)
+    }
+
+    /// A layout from shape and strides as a framework gives them; refuses negative sizes, too
+    /// many axes and offsets that leave the address space.
+    pub fn strided(shape: &[i64], strides: Option<&[i64]>, dtype: DType) -> Result<Self> {
+        let mut layout = Self::empty(shape.len())?;
+        for (axis, &size) in shape.iter().enumerate() {
+            layout.shape[axis] = usize::try_from(size)
+                .map_err(|_| Error::new(crate::ErrorKind::InvalidArgument, format!("axis {axis} has size {size}")))?;
+        }
+        let Some(strides) = strides else {
+            return Self::contiguous(&layout.shape[..layout.rank], dtype);
+        };
+        layout.check_size(dtype)?;
+        for (axis, &stride) in strides.iter().take(layout.rank).enumerate() {
+            layout.strides[axis] = isize::try_from(stride).unwrap_or(isize::MAX);
+        }
+        layout.extent(dtype)?;
+        Ok(layout)
+    }
+
+    fn empty(rank: usize) -> Result<Self> {
+        if rank > MAX_RANK {
+            return Err(Error::new(
+                crate::ErrorKind::InvalidArgument,
+                format!("{rank} axes, at most {MAX_RANK} are supported"),
+            ));
+        }
+        Ok(Self { rank, shape: [0; MAX_RANK], strides: [0; MAX_RANK] })
+    }
+
+    /// Number of axes.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Size of every axis.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape[..self.rank]
+    }
+
+    /// Step in elements along every axis.
+    pub fn strides(&self) -> &[isize] {
+        &self.strides[..self.rank]
+    }
+
+    /// Number of elements.
+    pub fn count(&self) -> usize {
+        self.shape().iter().product()
+    }
+
+    /// Sizes whose element or byte count cannot be addressed are refused here, once, so that
+    /// `count()` and byte arithmetic cannot overflow later. Zero-sized axes do not hide it.
+    fn check_size(&self, dtype: DType) -> Result<()> {
+        let mut bytes = dtype.size();
+        for &size in self.shape() {
+            bytes = bytes
+                .checked_mul(size.max(1))
+                .filter(|&bytes| isize::try_from(bytes).is_ok())
+                .ok_or_else(|| too_large(self.shape(), dtype))?;
+        }
+        Ok(())
+    }
+
+    /// First and one-past-last byte, relative to the pointer, that the layout can touch.
+    pub fn extent(&self, dtype: DType) -> Result<(isize, isize)> {
+        let size = isize::try_from(dtype.size()).unwrap_or(isize::MAX);
+        if self.count() == 0 {
+            return Ok((0, 0));
+        }
+        let (mut low, mut high) = (0isize, size);
+        for (&count, &stride) in self.shape().iter().zip(self.strides()) {
+            let span = isize::try_from(count - 1)
+                .ok()
+                .and_then(|steps| steps.checked_mul(stride))
+                .and_then(|steps| steps.checked_mul(size));
+            let end = if stride < 0 { &mut low } else { &mut high };
+            *end = span.and_then(|span| end.checked_add(span)).ok_or_else(|| too_large(self.shape(), dtype))?;
+        }
+        Ok((low, high))
+    }
+
+    /// Whether elements lie in row-major order without holes.
+    pub fn is_contiguous(&self) -> bool {
+        let mut expected = 1isize;
+        for (&count, &stride) in self.shape().iter().zip(self.strides()).rev() {
+            if count != 1 {
+                if stride != expected {
+                    return false;
+                }
+                expected = expected.saturating_mul(isize::try_from(count).unwrap_or(isize::MAX));
+            }
+        }
+        true
+    }
+
+    /// Whether two different indices may share an element, as `expand` makes them. Exact for
+    /// the views that frameworks build by slicing; conservative for hand-made strides.
+    pub fn overlaps_itself(&self) -> bool {
+        if self.count() == 0 {
+            return false;
+        }
+        let mut axes = [(0usize, 0usize); MAX_RANK];
+        let mut used = 0;
+        for (&count, &stride) in self.shape().iter().zip(self.strides()) {
+            if count > 1 {
+                axes[used] = (stride.unsigned_abs(), count);
+                used += 1;
+            }
+        }
+        axes[..used].sort_unstable();
+        let mut reach = 0usize;
+        for &(stride, count) in &axes[..used] {
+            if stride <= reach {
+                return true;
+            }
+            reach = reach.saturating_add(stride.saturating_mul(count - 1));
+        }
+        false
+    }
+
+    /// Refuses a tensor whose rank is not one of `ranks`.
+    pub(crate) fn expect_rank(&self, argument: &'static str, ranks: &[usize], form: &str) -> Result<()> {
+        ensure!(
+            ranks.contains(&self.rank),
+            argument,
+            "expected {form}, got {} {} of shape {:?}",
+            self.rank,
+            if self.rank == 1 { "axis" } else { "axes" },
+            self.shape()
+        );
+        Ok(())
+    }
+}
+
+fn too_large(shape: &[usize], dtype: DType) -> Error {
+    Error::new(
+        crate::ErrorKind::InvalidArgument,
+        format!("shape {shape:?} of {dtype} is larger than the address space"),
+    )
+}
+
+impl fmt::Debug for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.shape())?;
+        if !self.is_contiguous() {
+            write!(f, " with strides {:?}", self.strides())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn strided(shape: &[i64], strides: &[i64]) -> Layout {
+        Layout::strided(shape, Some(strides), DType::F32).unwrap()
+    }
+
+    #[test]
+    fn sizes_that_cannot_exist_are_refused() {
+        let half = 1usize << 32;
+        for shape in [&[half, half][..], &[half, half, 0], &[usize::MAX], &[1 << 61, 1]] {
+            let error = Layout::contiguous(shape, DType::F32).unwrap_err();
+            assert!(error.to_string().contains("address space"), "{error}");
+        }
+        assert!(Layout::contiguous(&[1 << 60], DType::U8).is_ok());
+    }
+
+    #[test]
+    fn rank_and_negative_sizes_are_refused() {
+        assert!(Layout::contiguous(&[1; 9], DType::U8).unwrap_err().to_string().contains("9 axes"));
+        assert!(Layout::strided(&[-1], None, DType::U8).unwrap_err().to_string().contains("size -1"));
+    }
+
+    #[test]
+    fn strides_that_leave_the_address_space_are_refused() {
+        assert!(Layout::strided(&[3, 2], Some(&[i64::MAX / 2, 1]), DType::F32).is_err());
+        assert!(Layout::strided(&[3, 2], Some(&[i64::MIN / 2, 1]), DType::F32).is_err());
+    }
+
+    #[test]
+    fn extent_covers_negative_strides() {
+        assert_eq!(strided(&[4, 3], &[-3, 1]).extent(DType::F32).unwrap(), (-36, 12));
+        assert_eq!(strided(&[0, 3], &[3, 1]).extent(DType::F32).unwrap(), (0, 0));
+    }
+
+    #[test]
+    fn contiguity_ignores_axes_of_one() {
+        assert!(strided(&[1, 4, 3], &[999, 3, 1]).is_contiguous());
+        assert!(!strided(&[4, 3], &[1, 4]).is_contiguous());
+    }
+
+    #[test]
+    fn expanded_and_overlapping_layouts_are_found() {
+        assert!(strided(&[5, 3], &[0, 1]).overlaps_itself());
+        assert!(strided(&[5, 3], &[2, 1]).overlaps_itself());
+        assert!(!strided(&[5, 3], &[3, 1]).overlaps_itself());
+        assert!(!strided(&[5, 3], &[-3, 1]).overlaps_itself());
+        assert!(!strided(&[1, 3], &[0, 1]).overlaps_itself());
+        assert!(!strided(&[3, 5], &[1, 3]).overlaps_itself());
+    }
+}

@@ -1,0 +1,166 @@
+//! Borrowed tensors. The constructors are the only place where a raw pointer becomes a tensor.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::str::FromStr;
+
+use super::{DType, Element, Layout};
+use crate::{Error, ErrorKind, Result};
+
+/// Where a tensor's memory lives and an op runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Device {
+    /// Host memory.
+    Cpu,
+    /// A CUDA device by ordinal.
+    Cuda(u32),
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(index) => write!(f, "cuda:{index}"),
+        }
+    }
+}
+
+impl FromStr for Device {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let ordinal = match name.split_once(':') {
+            None if name == "cpu" => return Ok(Self::Cpu),
+            None if name == "cuda" => Some(0),
+            Some(("cuda", ordinal)) => ordinal.parse().ok(),
+            _ => None,
+        };
+        ordinal
+            .map(Self::Cuda)
+            .ok_or_else(|| Error::invalid("device", format!("expected cpu, cuda or cuda:N, got {name:?}")))
+    }
+}
+
+/// A read-only view of somebody else's memory.
+#[derive(Debug, Clone, Copy)]
+pub struct TensorRef<'a> {
+    pub(super) data: *const u8,
+    pub(super) dtype: DType,
+    pub(super) device: Device,
+    pub(super) layout: Layout,
+    pub(super) lifetime: PhantomData<&'a [u8]>,
+}
+
+/// A writable view of somebody else's memory, whose elements do not overlap.
+#[derive(Debug)]
+pub struct TensorMut<'a> {
+    pub(super) view: TensorRef<'a>,
+    pub(super) exclusive: PhantomData<&'a mut [u8]>,
+}
+
+// SAFETY: a view is a pointer with a length; it is shared like `&[u8]`.
+unsafe impl Send for TensorRef<'_> {}
+// SAFETY: as above; reading through a shared view from several threads is reading `&[u8]`.
+unsafe impl Sync for TensorRef<'_> {}
+// SAFETY: an exclusive view moves between threads like `&mut [u8]`.
+unsafe impl Send for TensorMut<'_> {}
+// SAFETY: a shared reference to it only reads the description.
+unsafe impl Sync for TensorMut<'_> {}
+
+impl<'a> TensorRef<'a> {
+    /// A view of `shape` over a slice in row-major order.
+    pub fn from_slice<T: Element>(data: &'a [T], shape: &[usize]) -> Result<Self> {
+        let layout = Layout::contiguous(shape, T::DTYPE)?;
+        if layout.count() != data.len() {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("{} elements do not fill shape {shape:?}", data.len()),
+            ));
+        }
+        Ok(Self { data: data.as_ptr().cast(), dtype: T::DTYPE, device: Device::Cpu, layout, lifetime: PhantomData })
+    }
+
+    /// A view of memory that a framework owns. Refuses null and misaligned pointers.
+    ///
+    /// # Safety
+    /// Every element that `layout` reaches from `data` must be readable on `device` for `'a`,
+    /// and must not be written meanwhile.
+    pub unsafe fn from_raw(data: *const u8, dtype: DType, device: Device, layout: Layout) -> Result<Self> {
+        if layout.count() > 0 {
+            if data.is_null() {
+                return Err(Error::new(ErrorKind::InvalidArgument, "null data pointer with elements"));
+            }
+            if !(data as usize).is_multiple_of(dtype.size()) {
+                return Err(Error::new(ErrorKind::InvalidArgument, format!("data pointer is not aligned to {dtype}")));
+            }
+        }
+        Ok(Self { data, dtype, device, layout, lifetime: PhantomData })
+    }
+
+    /// Its dtype.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Where it lives.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Shape and strides.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Size of every axis.
+    pub fn shape(&self) -> &[usize] {
+        self.layout.shape()
+    }
+
+    /// Address of the element with all indices 0.
+    pub fn data(&self) -> *const u8 {
+        self.data
+    }
+
+    /// The addresses that the view can touch, for overlap checks.
+    pub(crate) fn address_range(&self) -> (usize, usize) {
+        // The layout was checked when the view was made, so its extent exists.
+        let (low, high) = self.layout.extent(self.dtype).unwrap_or((0, 0));
+        let base = self.data as usize;
+        (base.wrapping_add_signed(low), base.wrapping_add_signed(high))
+    }
+}
+
+impl<'a> TensorMut<'a> {
+    /// A writable view of `shape` over a slice in row-major order.
+    pub fn from_slice<T: Element>(data: &'a mut [T], shape: &[usize]) -> Result<Self> {
+        let view = TensorRef::from_slice(data, shape)?;
+        Ok(Self { view: TensorRef { lifetime: PhantomData, ..view }, exclusive: PhantomData })
+    }
+
+    /// A writable view of memory that a framework owns; refuses layouts whose elements overlap.
+    ///
+    /// # Safety
+    /// As for [`TensorRef::from_raw`], and nothing else may read or write the elements for `'a`.
+    pub unsafe fn from_raw(data: *mut u8, dtype: DType, device: Device, layout: Layout) -> Result<Self> {
+        if layout.overlaps_itself() {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("elements of {layout:?} share memory, so it cannot be written"),
+            ));
+        }
+        // SAFETY: passed on from the caller.
+        let view = unsafe { TensorRef::from_raw(data, dtype, device, layout)? };
+        Ok(Self { view, exclusive: PhantomData })
+    }
+
+    /// The description of the view.
+    pub fn view(&self) -> &TensorRef<'a> {
+        &self.view
+    }
+
+    /// Address of the element with all indices 0.
+    pub fn data_mut(&mut self) -> *mut u8 {
+        self.view.data.cast_mut()
+    }
+}
