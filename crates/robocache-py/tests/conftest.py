@@ -19,7 +19,7 @@ settings.register_profile(
 settings.load_profile("robocache")
 
 
-@pytest.fixture(params=DEVICES)
+@pytest.fixture(params=DEVICES, scope="session")
 def device(request) -> str:
     """Every device that this machine and this build can compute on."""
     return request.param

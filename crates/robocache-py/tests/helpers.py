@@ -74,7 +74,7 @@ def on(device: str, framework: str = "torch"):
             return None
         if framework == "numpy":
             assert device == "cpu"
-            return np.ascontiguousarray(array)
+            return np.array(array, order="C", copy=True)
         return to_torch(np.asarray(array), device)
 
     return place

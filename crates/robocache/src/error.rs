@@ -182,7 +182,8 @@ impl std::error::Error for Error {
 #[macro_export]
 macro_rules! ensure {
     ($condition:expr, $argument:expr, $($message:tt)+) => {
-        if !$condition {
+        if $condition {
+        } else {
             return Err($crate::Error::invalid($argument, format!($($message)+)));
         }
     };
