@@ -1,6 +1,8 @@
 //! Small cases with exact answers, made by `testdata/golden/make_resample.py` with rational
 //! arithmetic and independent of the engine. The Python tests read the same files.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
 use std::path::Path;
 
 use robocache::ops::Resample;

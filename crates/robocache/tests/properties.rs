@@ -1,5 +1,7 @@
 //! Properties that hold for any input, and an independent, slow reference.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
 use proptest::prelude::*;
 use robocache::ops::Resample;
 use robocache::ops::resample::{Extrapolate, Method};
