@@ -1,7 +1,54 @@
-//! The command line.
+//! The command line `robocache`.
+//!
+//! Raw flags (`flags`) become options that hold only what makes sense, options are run, and a
+//! command hands back a report that `output` prints for people or as JSON.
 
-/// Runs with the arguments of a command line, program name first; returns the exit code.
-pub fn main(arguments: Vec<String>) -> i32 {
-    let _ = arguments;
-    2
+mod demo;
+mod doctor;
+mod flags;
+mod output;
+
+use std::ffi::OsString;
+use std::io::Write;
+
+use clap::Parser;
+use robocache::Result;
+
+use crate::flags::{Command, Flags};
+use crate::output::{Outcome, Report, show};
+
+/// The exit code of a command that could not do its work, wrong usage included.
+const ERROR: i32 = 2;
+
+/// Runs with the arguments of a command line, program name first; returns the exit code:
+/// 0 when all is well, 1 when the command found something wrong, 2 after an error.
+pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> i32 {
+    let flags = match Flags::try_parse_from(arguments) {
+        Ok(flags) => flags,
+        Err(message) => {
+            // Help and version arrive here too. Where nobody reads them, nobody misses them.
+            let _ = message.print();
+            return message.exit_code();
+        }
+    };
+    match run(&flags.command) {
+        Ok(Outcome::Fine) => 0,
+        Ok(Outcome::Findings) => 1,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "robocache: {error}");
+            ERROR
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<Outcome> {
+    match command {
+        Command::Demo(raw) => finish(&demo::run(&demo::Options::resolve(raw)?)?, raw.format.json),
+        Command::Doctor(raw) => finish(&doctor::run(), raw.format.json),
+    }
+}
+
+fn finish(report: &impl Report, json: bool) -> Result<Outcome> {
+    show(report, json)?;
+    Ok(report.outcome())
 }

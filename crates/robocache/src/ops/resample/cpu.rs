@@ -288,7 +288,7 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
     }
 
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,fma,f16c,bmi2")]
+    #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn run_avx2(&self, row: usize, start: usize, end: usize) {
         self.run_with::<true>(row, start, end);
     }
