@@ -89,10 +89,6 @@ def tensor(numbers, dtype: str) -> dict:
     return {"dtype": dtype, "shape": shape, "bits": [pattern(x, dtype) for x in numbers]}
 
 
-def fraction(x) -> Fraction:
-    return Fraction(x)  # exact for integers and for floats
-
-
 def resample_row(values, stamps, targets, dtype, method, extrapolate, max_gap, seconds):
     """One row by the rules of the contract. `seconds` is how long one unit of stamps lasts."""
     missing = 0 if dtype == "uint8" else NAN
@@ -122,9 +118,9 @@ def resample_row(values, stamps, targets, dtype, method, extrapolate, max_gap, s
         else:
             low = max(s for s in stamps if s < x)
             high = min(s for s in stamps if s > x)
-            gap = (fraction(high) - fraction(low)) * seconds
-            valid.append(int(max_gap is None or max_gap == INF or gap <= fraction(max_gap)))
-            earlier = fraction(x) - fraction(low) <= fraction(high) - fraction(x)
+            gap = (Fraction(high) - Fraction(low)) * seconds
+            valid.append(int(max_gap is None or max_gap == INF or gap <= Fraction(max_gap)))
+            earlier = Fraction(x) - Fraction(low) <= Fraction(high) - Fraction(x)
             if method == "linear":
                 out.append(blend(samples, low, high, x, dtype))
             elif method == "previous" or (method == "nearest" and earlier):
@@ -135,13 +131,13 @@ def resample_row(values, stamps, targets, dtype, method, extrapolate, max_gap, s
 
 
 def blend(samples, low, high, x, dtype):
-    weight = (fraction(x) - fraction(low)) / (fraction(high) - fraction(low))
+    weight = (Fraction(x) - Fraction(low)) / (Fraction(high) - Fraction(low))
     out = []
     for a, b in zip(samples[low], samples[high], strict=True):
         if a != a or b != b:
             out.append(NAN)
         else:
-            exact = fraction(a) + weight * (fraction(b) - fraction(a))
+            exact = Fraction(a) + weight * (Fraction(b) - Fraction(a))
             out.append(nearest_float(exact, dtype))
     return out
 
@@ -192,10 +188,8 @@ def case(
             max_gap,
             seconds,
         )
-        width = len(data[0])
-        missing = 0 if dtype == "uint8" else NAN
-        got = [r if r else [missing] * width for r in got]
-        out.append(got + [[missing] * width] * (len(target) - stop))
+        absent = [0 if dtype == "uint8" else NAN] * len(data[0])
+        out.append([r if r else absent for r in got] + [absent] * (len(target) - stop))
         valid += ok + [0] * (len(target) - stop)
     if not sizes:
         out = out[0]
@@ -231,21 +225,50 @@ def linear_cases() -> list:
     inside = [EPOCH + 1, EPOCH + 700_011, EPOCH + 2_100_032, EPOCH + 2_100_034, EPOCH + 3_000_000]
     return [
         case("quarters", ramp(3, 2), [0, 4, 8], [0, 1, 2, 3, 4, 5, 6, 7, 8]),
-        case("quarters_of_seconds", ramp(3, 2), [0.0, 1.0, 2.0], [0.25, 0.5, 1.0, 1.75],
-             stamps="float64"),
-        case("f32_stamps", ramp(3, 1), [0.5, 1.0, 3.0], [0.5, 0.75, 1.5, 2.0, 3.0],
-             stamps="float32"),
+        case(
+            "quarters_of_seconds",
+            ramp(3, 2),
+            [0.0, 1.0, 2.0],
+            [0.25, 0.5, 1.0, 1.75],
+            stamps="float64",
+        ),
+        case(
+            "f32_stamps", ramp(3, 1), [0.5, 1.0, 3.0], [0.5, 0.75, 1.5, 2.0, 3.0], stamps="float32"
+        ),
         case("f64_values", ramp(3, 1), [0, 4, 8], [1, 4, 7], dtype="float64"),
         case("epoch_thirds_f32", full, jitter, inside, ulp=3),
         case("epoch_thirds_f64", full, jitter, inside, dtype="float64", ulp=3),
-        case("seconds_thirds_f64", full, [0.0, 0.1, 0.3], [0.05, 0.1, 0.2, 0.29],
-             dtype="float64", stamps="float64", ulp=3),
-        case("seconds_thirds_f32", full, [0.0, 0.1, 0.3], [0.05, 0.1, 0.2, 0.29],
-             stamps="float64", ulp=3),
-        case("whole_range_of_int64", [[0.0], [1.0]], [-(2**63), 2**63 - 1],
-             [-(2**63), -(2**62), 0, 2**62, 2**63 - 1], dtype="float64", ulp=2),
-        case("one_nanosecond_apart", ramp(3, 1), [EPOCH, EPOCH + 1, EPOCH + 2],
-             [EPOCH, EPOCH + 1, EPOCH + 2]),
+        case(
+            "seconds_thirds_f64",
+            full,
+            [0.0, 0.1, 0.3],
+            [0.05, 0.1, 0.2, 0.29],
+            dtype="float64",
+            stamps="float64",
+            ulp=3,
+        ),
+        case(
+            "seconds_thirds_f32",
+            full,
+            [0.0, 0.1, 0.3],
+            [0.05, 0.1, 0.2, 0.29],
+            stamps="float64",
+            ulp=3,
+        ),
+        case(
+            "whole_range_of_int64",
+            [[0.0], [1.0]],
+            [-(2**63), 2**63 - 1],
+            [-(2**63), -(2**62), 0, 2**62, 2**63 - 1],
+            dtype="float64",
+            ulp=2,
+        ),
+        case(
+            "one_nanosecond_apart",
+            ramp(3, 1),
+            [EPOCH, EPOCH + 1, EPOCH + 2],
+            [EPOCH, EPOCH + 1, EPOCH + 2],
+        ),
     ]
 
 
@@ -258,15 +281,35 @@ def copying_cases() -> list:
             if dtype != "uint8":
                 values = [[float(x) / 4 for x in row] for row in values]
             made.append(
-                case(f"{method}_{dtype}", values, [EPOCH, EPOCH + 10, EPOCH + 21],
-                     [EPOCH - 3, EPOCH, EPOCH + 4, EPOCH + 5, EPOCH + 6, EPOCH + 10, EPOCH + 15,
-                      EPOCH + 16, EPOCH + 21, EPOCH + 99],
-                     dtype=dtype, method=method)
+                case(
+                    f"{method}_{dtype}",
+                    values,
+                    [EPOCH, EPOCH + 10, EPOCH + 21],
+                    [
+                        EPOCH - 3,
+                        EPOCH,
+                        EPOCH + 4,
+                        EPOCH + 5,
+                        EPOCH + 6,
+                        EPOCH + 10,
+                        EPOCH + 15,
+                        EPOCH + 16,
+                        EPOCH + 21,
+                        EPOCH + 99,
+                    ],
+                    dtype=dtype,
+                    method=method,
+                )
             )
         made.append(
-            case(f"{method}_seconds", ramp(3, 1), [0.0, 0.5, 2.0],
-                 [-1.0, 0.0, 0.125, 0.25, 0.375, 0.5, 1.25, 1.5, 2.0, 3.0],
-                 stamps="float32", method=method)
+            case(
+                f"{method}_seconds",
+                ramp(3, 1),
+                [0.0, 0.5, 2.0],
+                [-1.0, 0.0, 0.125, 0.25, 0.375, 0.5, 1.25, 1.5, 2.0, 3.0],
+                stamps="float32",
+                method=method,
+            )
         )
     return made
 
@@ -283,17 +326,42 @@ def extrapolation_cases() -> list:
     ]
     made += [
         case("error_inside", ramp(3, 1), [0, 4, 8], [0, 1, 8], extrapolate="error"),
-        case("error_inside_u8", [[1], [2]], [0, 4], [0, 1, 4], dtype="uint8", method="previous",
-             extrapolate="error"),
-        case("infinite_targets_clamp", ramp(2, 1), [0.0, 1.0], [-INF, 0.5, INF],
-             stamps="float64"),
-        case("infinite_targets_nan", ramp(2, 1), [0.0, 1.0], [-INF, 0.5, INF],
-             stamps="float64", extrapolate="nan"),
+        case(
+            "error_inside_u8",
+            [[1], [2]],
+            [0, 4],
+            [0, 1, 4],
+            dtype="uint8",
+            method="previous",
+            extrapolate="error",
+        ),
+        case("infinite_targets_clamp", ramp(2, 1), [0.0, 1.0], [-INF, 0.5, INF], stamps="float64"),
+        case(
+            "infinite_targets_nan",
+            ramp(2, 1),
+            [0.0, 1.0],
+            [-INF, 0.5, INF],
+            stamps="float64",
+            extrapolate="nan",
+        ),
         case("nan_targets", ramp(2, 1), [0.0, 1.0], [NAN, 0.5, NAN], stamps="float32"),
-        case("nan_target_u8", [[1], [2]], [0.0, 1.0], [NAN, 1.0], dtype="uint8",
-             stamps="float64", method="nearest"),
-        case("nan_target_error", ramp(2, 1), [0.0, 1.0], [NAN, 0.5], stamps="float64",
-             extrapolate="error"),
+        case(
+            "nan_target_u8",
+            [[1], [2]],
+            [0.0, 1.0],
+            [NAN, 1.0],
+            dtype="uint8",
+            stamps="float64",
+            method="nearest",
+        ),
+        case(
+            "nan_target_error",
+            ramp(2, 1),
+            [0.0, 1.0],
+            [NAN, 0.5],
+            stamps="float64",
+            extrapolate="error",
+        ),
         case("one_sample_clamp", ramp(1, 2), [5], [4, 5, 6]),
         case("one_sample_linear", ramp(1, 2), [5], [4, 5, 6], extrapolate="linear"),
         case("one_sample_nan", ramp(1, 2), [5], [4, 5, 6], extrapolate="nan"),
@@ -312,12 +380,17 @@ def duplicate_cases() -> list:
     made += [
         case("linear_extrapolated", values, times, targets, extrapolate="linear"),
         case("all_equal_linear", values[:3], [4, 4, 4], [3, 4, 5], extrapolate="linear"),
-        case("seconds", values, [t / 8 for t in times], [t / 8 for t in targets],
-             stamps="float64"),
+        case("seconds", values, [t / 8 for t in times], [t / 8 for t in targets], stamps="float64"),
         case("u8", [[int(v[0])] for v in values], times, targets, dtype="uint8", method="next"),
         # The absent duplicates are NaN here: nothing of them may show.
-        case("absent_samples_are_nan", [[NAN], [1.0], [NAN], [3.0]], [0, 0, 10, 10],
-             [-1, 0, 5, 10, 11], extrapolate="linear", ulp=1),
+        case(
+            "absent_samples_are_nan",
+            [[NAN], [1.0], [NAN], [3.0]],
+            [0, 0, 10, 10],
+            [-1, 0, 5, 10, 11],
+            extrapolate="linear",
+            ulp=1,
+        ),
     ]
     return made
 
@@ -332,14 +405,31 @@ def valid_cases() -> list:
         case("gap_zero", ramp(3, 1), times, targets, max_gap=0.0),
         case("gap_infinite", ramp(3, 1), times, targets, max_gap=1e30),
         case("gap_nearest", ramp(3, 1), times, targets, max_gap=2.0, method="nearest"),
-        case("gap_previous_u8", [[1], [2], [3]], times, targets, dtype="uint8", max_gap=2.0,
-             method="previous"),
-        case("gap_seconds", ramp(3, 1), [0.0, 1.0, 5.0], [0.5, 1.0, 3.0], stamps="float32",
-             max_gap=1.0),
-        case("nan_reaches_only_its_neighbours", nan_values, [0, 4, 8, 12],
-             [0, 2, 4, 6, 8, 10, 12]),
-        case("nan_next_to_exact_hits_extrapolated", nan_values, [0, 4, 8, 12], [-4, 0, 8, 12, 16],
-             extrapolate="linear"),
+        case(
+            "gap_previous_u8",
+            [[1], [2], [3]],
+            times,
+            targets,
+            dtype="uint8",
+            max_gap=2.0,
+            method="previous",
+        ),
+        case(
+            "gap_seconds",
+            ramp(3, 1),
+            [0.0, 1.0, 5.0],
+            [0.5, 1.0, 3.0],
+            stamps="float32",
+            max_gap=1.0,
+        ),
+        case("nan_reaches_only_its_neighbours", nan_values, [0, 4, 8, 12], [0, 2, 4, 6, 8, 10, 12]),
+        case(
+            "nan_next_to_exact_hits_extrapolated",
+            nan_values,
+            [0, 4, 8, 12],
+            [-4, 0, 8, 12, 16],
+            extrapolate="linear",
+        ),
     ]
 
 
@@ -352,12 +442,32 @@ def ragged_cases() -> list:
     return [
         case("lengths", values, times, targets, lengths=[3, 2, 0]),
         case("lengths_linear", values, times, targets, lengths=[3, 2, 0], extrapolate="linear"),
-        case("lengths_error_without_samples", values, times, [[1, 4, 8], [1, 2, 0], [0, 1, 2]],
-             lengths=[3, 2, 0], extrapolate="error"),
-        case("target_lengths", values[:2], times[:2], targets[:2], lengths=[3, 2],
-             target_lengths=[1, 0]),
-        case("u8_padding_is_zero", u8, times[:2], targets[:2], dtype="uint8", method="nearest",
-             lengths=[3, 0], target_lengths=[2, 3]),
+        case(
+            "lengths_error_without_samples",
+            values,
+            times,
+            [[1, 4, 8], [1, 2, 0], [0, 1, 2]],
+            lengths=[3, 2, 0],
+            extrapolate="error",
+        ),
+        case(
+            "target_lengths",
+            values[:2],
+            times[:2],
+            targets[:2],
+            lengths=[3, 2],
+            target_lengths=[1, 0],
+        ),
+        case(
+            "u8_padding_is_zero",
+            u8,
+            times[:2],
+            targets[:2],
+            dtype="uint8",
+            method="nearest",
+            lengths=[3, 0],
+            target_lengths=[2, 3],
+        ),
         case("shared_stamps", [ramp(3, 2), ramp(3, 2)], [0, 4, 8], [[1, 2, 3], [5, 6, 7]]),
         case("shared_values", ramp(3, 2), [[0, 4, 8], [0, 8, 16]], [2, 4]),
         case("batch_of_one", [ramp(3, 1)], [[0, 4, 8]], [[2], [6]]),

@@ -25,6 +25,14 @@ def device(request) -> str:
     return request.param
 
 
+def pytest_collection_modifyitems(config, items) -> None:
+    """Nothing may wait for ever: a test that hangs ends the run with a stack trace."""
+    if config.pluginmanager.hasplugin("timeout"):
+        for item in items:
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(180))
+
+
 def pytest_report_header() -> str:
     return f"robocache devices: {', '.join(DEVICES)}"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -69,7 +71,7 @@ def test_the_order_of_targets_does_not_matter(device, problem, data):
 def test_a_constant_stays_exactly_constant(device, problem, constant):
     values, times, targets, keywords = problem
     values = np.full_like(values, constant)
-    out, valid = (to_numpy(x) for x in run(device, values, times, targets, keywords))
+    out = to_numpy(run(device, values, times, targets, keywords)[0])
     present = ~np.isnan(out) if keywords["extrapolate"] == "nan" else np.ones(out.shape, bool)
     assert (out[present] == np.float32(constant)).all()
     assert present[(targets >= times[0]) & (targets <= times[-1])].all()
@@ -124,8 +126,10 @@ def test_what_is_shared_equals_its_copies(device, problem, rows):
     values, times, targets, keywords = problem
     want, want_valid = run(device, values, times, targets, keywords)
     repeated = np.repeat(targets[None], rows, axis=0)
-    for shared in (values, values[None]), (times, times[None]), (values, times[None]):
-        out, valid = run(device, shared[0], times, repeated, keywords)
+    for shared_values, shared_times in itertools.product(
+        (values, values[None]), (times, times[None])
+    ):
+        out, valid = run(device, shared_values, shared_times, repeated, keywords)
         assert_same_bits(out, np.repeat(to_numpy(want)[None], rows, axis=0))
         assert_same_bits(valid, np.repeat(to_numpy(want_valid)[None], rows, axis=0))
 
@@ -191,8 +195,6 @@ def test_negative_strides_give_the_bits_of_their_copies(axis, problem):
     backwards = np.ascontiguousarray(np.flip(targets, 1))[:, ::-1]
     backward_times = np.ascontiguousarray(np.flip(times, 1))[:, ::-1]
     want, want_valid = rc.resample(values, times, targets, return_valid=True, **keywords)
-    out, valid = rc.resample(
-        flipped, backward_times, backwards, return_valid=True, **keywords
-    )
+    out, valid = rc.resample(flipped, backward_times, backwards, return_valid=True, **keywords)
     assert_same_bits(out, want)
     assert_same_bits(valid, want_valid)

@@ -1,0 +1,59 @@
+"""Typed calls as users write them. `cargo xtask ci` checks them with mypy; nothing runs them.
+
+An unused `type: ignore` is an error too, so the calls that must be refused are refused.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from typing_extensions import assert_type
+
+import robocache as rc
+
+
+def numpy_in_numpy_out(
+    values: npt.NDArray[np.float32], times: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]
+) -> None:
+    assert_type(rc.resample(values, times, targets), npt.NDArray[np.float32])
+    rc.resample(values, times, targets, out=np.empty_like(values))
+
+
+def torch_in_torch_out(
+    values: torch.Tensor, times: torch.Tensor, targets: torch.Tensor, lengths: torch.Tensor
+) -> None:
+    assert_type(rc.resample(values, times, targets, method="nearest"), torch.Tensor)
+    aligned, valid = rc.resample(
+        values,
+        times,
+        targets,
+        method="linear",
+        extrapolate="clamp",
+        lengths=lengths,
+        target_lengths=lengths,
+        max_gap=0.5,
+        return_valid=True,
+        device=None,
+        max_memory="2GiB",
+        check=False,
+    )
+    assert_type(aligned, torch.Tensor)
+    assert_type(valid.all(), torch.Tensor)
+
+
+def lists_are_copied() -> None:
+    assert_type(rc.resample([[0.0], [2.0]], [0.0, 1.0], [0.5]), Any)
+
+
+def refused(values: torch.Tensor, times: torch.Tensor) -> None:
+    rc.resample(values, times)  # type: ignore[call-overload]
+    rc.resample(values, times, times, "linear")  # type: ignore[call-overload]
+    rc.resample(values, times, times, method="bilinear")  # type: ignore[call-overload]
+    rc.resample(values, times, times, extrapolate="wrap")  # type: ignore[call-overload]
+
+
+def errors(error: rc.InvalidArgument) -> str:
+    root: rc.RoboCacheError = error
+    built_in: ValueError = error
+    return f"{root.kind} {root.op} {root.argument} {root.path} {built_in}"

@@ -1,0 +1,37 @@
+//! `cargo xtask ci`: all checks, then the tests.
+
+use crate::process::Outcome;
+use crate::report::Report;
+use crate::workspace::Workspace;
+use crate::{checks, test, tree};
+
+/// Cheap checks stop the run; once the extension is built everything runs, so that one run shows
+/// all that is wrong. The table is printed in any case.
+pub(crate) fn command(workspace: &Workspace, args: &[String]) -> Result<Outcome, String> {
+    let tests = match args {
+        [] => true,
+        [flag] if flag == "--no-test" => false,
+        _ => return Err("ci: takes no argument but --no-test".to_owned()),
+    };
+    let mut report = Report::default();
+    steps(workspace, tests, &mut report);
+    Ok(report.finish())
+}
+
+fn steps(workspace: &Workspace, tests: bool, report: &mut Report) {
+    let cheap = [report.step("tree", || tree::check(workspace)), report.step("fmt", || checks::fmt(workspace))];
+    if cheap.contains(&false) || !report.step("clippy", || checks::clippy(workspace)) {
+        return;
+    }
+    report.step("docs", || checks::docs(workspace));
+    let venv = test::set_up(workspace, report);
+    if let Some(venv) = &venv {
+        report.step("ruff", || checks::ruff(workspace, venv));
+        report.step("mypy", || checks::mypy(workspace, venv));
+        report.step("stubs", || checks::stubtest(workspace, venv));
+    }
+    if tests {
+        test::rust_tests(workspace, report);
+        test::python_tests(workspace, venv.as_ref(), &[], report);
+    }
+}

@@ -1,0 +1,75 @@
+//! Development tasks of the workspace: `cargo xtask help` lists them.
+//!
+//! Plain `std`, so that it builds in seconds on a machine that has nothing but Rust.
+
+mod checks;
+mod ci;
+mod coverage;
+mod lcov;
+mod llvm;
+mod process;
+mod python;
+mod report;
+mod test;
+mod tree;
+mod workspace;
+
+use std::process::ExitCode;
+
+use process::Outcome;
+use workspace::Workspace;
+
+const HELP: &str = "\
+Tasks of the RoboCache workspace
+
+  cargo xtask test [--rust|--python] [-- PYTEST ARGS]
+        Makes target/venv, installs the pinned Python packages (torch among them), builds the
+        extension into it, and runs the Rust and the Python tests.
+  cargo xtask ci [--no-test]
+        The checks of the tree, fmt, clippy, docs, ruff, mypy and stubs, then the tests.
+  cargo xtask coverage [--install-tools] [--html] [-- PYTEST ARGS]
+        Line coverage of the Rust code under the Rust and the Python tests; fails under 80 %.
+  cargo xtask lab NAME [ARGS]
+        Runs lab/NAME.py with the freshly built extension.
+  cargo xtask py [ARGS]
+        Runs the Python of target/venv with the freshly built extension.
+  cargo xtask help
+        This text.
+
+Environment
+  ROBOCACHE_PYTHON       the Python to make target/venv with (3.10 or later)
+  ROBOCACHE_TEST_SCALE   scales the long loops of the tests (default 1; 0.1 is quick)
+";
+
+fn main() -> ExitCode {
+    if coverage::called_as_rustc() {
+        return coverage::rustc();
+    }
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match dispatch(&args) {
+        Ok(outcome) => outcome.exit_code(),
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn dispatch(args: &[String]) -> Result<Outcome, String> {
+    let Some((command, rest)) = args.split_first() else {
+        print!("{HELP}");
+        return Ok(Outcome::Failed);
+    };
+    match command.as_str() {
+        "help" | "--help" | "-h" => {
+            print!("{HELP}");
+            Ok(Outcome::Passed)
+        }
+        "test" => test::command(&Workspace::find()?, rest),
+        "ci" => ci::command(&Workspace::find()?, rest),
+        "coverage" => coverage::command(&Workspace::find()?, rest),
+        "lab" => python::lab(&Workspace::find()?, rest),
+        "py" => python::interpreter(&Workspace::find()?, rest),
+        other => Err(format!("unknown task '{other}'; `cargo xtask help` lists the tasks")),
+    }
+}

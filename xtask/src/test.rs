@@ -1,0 +1,189 @@
+//! `cargo xtask test`: Rust tests, Python tests, and how many of them ran.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::process::{self, Outcome};
+use crate::python::Venv;
+use crate::report::{Counts, Report};
+use crate::workspace::Workspace;
+
+pub(crate) fn command(workspace: &Workspace, args: &[String]) -> Result<Outcome, String> {
+    let (flags, pytest_args) = split_args(args);
+    let (mut rust, mut python) = (true, true);
+    for flag in flags {
+        match flag.as_str() {
+            "--rust" => python = false,
+            "--python" => rust = false,
+            other => return Err(format!("test: unknown option '{other}'; pytest arguments go after --")),
+        }
+    }
+    if !rust && !python {
+        return Err("test: --rust and --python exclude each other".to_owned());
+    }
+    let mut report = Report::default();
+    let mut venv = None;
+    if python {
+        venv = set_up(workspace, &mut report);
+    }
+    if rust {
+        rust_tests(workspace, &mut report);
+    }
+    if python {
+        python_tests(workspace, venv.as_ref(), pytest_args, &mut report);
+    }
+    Ok(report.finish())
+}
+
+/// Own flags, and what stands after `--`.
+pub(crate) fn split_args(args: &[String]) -> (&[String], &[String]) {
+    match args.iter().position(|arg| arg == "--") {
+        Some(at) => (args.get(..at).unwrap_or_default(), args.get(at + 1..).unwrap_or_default()),
+        None => (args, &[]),
+    }
+}
+
+/// The steps `venv` and `extension`; none when one failed.
+pub(crate) fn set_up(workspace: &Workspace, report: &mut Report) -> Option<Venv> {
+    let mut made = None;
+    report.step("venv", || {
+        made = Some(Venv::ensure(workspace)?);
+        Ok(())
+    });
+    let Some(venv) = made else {
+        report.skip("extension");
+        return None;
+    };
+    report.step("extension", || venv.build_extension(workspace)).then_some(venv)
+}
+
+/// The step `rust tests`, documentation tests included.
+pub(crate) fn rust_tests(workspace: &Workspace, report: &mut Report) {
+    let mut counts = Counts::default();
+    report.step("rust tests", || {
+        let mut cargo = workspace.cargo();
+        cargo.args(["test", "--release", "--workspace", "--no-fail-fast"]);
+        let result = process::stream(&mut cargo, |line| add_cargo_line(&mut counts, line));
+        judge(result, counts)
+    });
+    report.count("rust", counts);
+}
+
+/// The step `python tests`; without an environment it is noted as not run.
+pub(crate) fn python_tests(workspace: &Workspace, venv: Option<&Venv>, args: &[String], report: &mut Report) {
+    let mut counts = Counts::default();
+    match venv {
+        None => report.skip("python tests"),
+        Some(venv) => {
+            let xml = workspace.target.join("pytest.xml");
+            report.step("python tests", || {
+                let mut pytest = venv.python(workspace);
+                pytest.args(["-m", "pytest"]).args(args);
+                run_pytest(&mut pytest, &xml, &mut counts)
+            });
+        }
+    }
+    report.count("python", counts);
+}
+
+/// Runs pytest with its output passed through and takes the counts from its own report, also when
+/// tests failed.
+pub(crate) fn run_pytest(pytest: &mut Command, xml: &Path, counts: &mut Counts) -> Result<(), String> {
+    // A report of an earlier run must not be counted when this one crashes.
+    let _ = std::fs::remove_file(xml);
+    pytest.arg("--junitxml").arg(xml);
+    let result = process::run(pytest);
+    let Ok(text) = std::fs::read_to_string(xml) else {
+        return Err(result.err().unwrap_or_else(|| "pytest wrote no report".to_owned()));
+    };
+    *counts = parse_junit(&text).ok_or_else(|| "cannot read pytest's report".to_owned())?;
+    judge(result, *counts)
+}
+
+/// A run is good when the program says so and at least one test ran.
+fn judge(result: Result<(), String>, counts: Counts) -> Result<(), String> {
+    result?;
+    if counts.failed > 0 {
+        return Err(format!("{counts}"));
+    }
+    if counts.passed == 0 {
+        return Err("no test ran".to_owned());
+    }
+    Ok(())
+}
+
+/// Adds a line like `test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; ...`.
+pub(crate) fn add_cargo_line(counts: &mut Counts, line: &str) {
+    let Some(rest) = line.strip_prefix("test result: ") else { return };
+    let numbers = rest.split_once(". ").map_or(rest, |(_, numbers)| numbers);
+    for part in numbers.split(';') {
+        let mut words = part.split_whitespace();
+        let (Some(number), Some(word)) = (words.next(), words.next()) else { continue };
+        let Ok(number) = number.parse::<u64>() else { continue };
+        match word {
+            "passed" => counts.passed += number,
+            "failed" => counts.failed += number,
+            "ignored" => counts.skipped += number,
+            _ => {}
+        }
+    }
+}
+
+/// The numbers of the `<testsuite ...>` elements.
+fn parse_junit(text: &str) -> Option<Counts> {
+    let mut counts = Counts::default();
+    let mut found = false;
+    for piece in text.split("<testsuite ").skip(1) {
+        let (head, _) = piece.split_once('>')?;
+        let number = |name: &str| attribute(head, name).and_then(|value| value.parse::<u64>().ok());
+        let (tests, failures, errors, skipped) =
+            (number("tests")?, number("failures")?, number("errors")?, number("skipped")?);
+        counts.failed += failures + errors;
+        counts.skipped += skipped;
+        counts.passed += tests.saturating_sub(failures + errors + skipped);
+        found = true;
+    }
+    found.then_some(counts)
+}
+
+fn attribute<'a>(element: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = element.split_once(&format!("{name}=\""))?;
+    rest.split_once('"').map(|(value, _)| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_lines_add_up() {
+        let mut counts = Counts::default();
+        add_cargo_line(&mut counts, "running 3 tests");
+        add_cargo_line(&mut counts, "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 5 filtered out");
+        add_cargo_line(&mut counts, "test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out");
+        assert_eq!(counts, Counts { passed: 15, failed: 2, skipped: 1 });
+    }
+
+    #[test]
+    fn junit_is_read() {
+        let text = r#"<?xml version="1.0"?><testsuites name="pytest tests"><testsuite name="pytest" errors="1"
+            failures="2" skipped="3" tests="20" time="0.1"><testcase/></testsuite></testsuites>"#;
+        assert_eq!(parse_junit(text), Some(Counts { passed: 14, failed: 3, skipped: 3 }));
+        assert_eq!(parse_junit("<nothing/>"), None);
+    }
+
+    #[test]
+    fn no_tests_is_a_failure() {
+        assert!(judge(Ok(()), Counts::default()).is_err());
+        assert!(judge(Ok(()), Counts { passed: 1, failed: 1, skipped: 0 }).is_err());
+        assert!(judge(Ok(()), Counts { passed: 1, failed: 0, skipped: 9 }).is_ok());
+        assert!(judge(Err("x".into()), Counts { passed: 1, failed: 0, skipped: 9 }).is_err());
+    }
+
+    #[test]
+    fn arguments_after_the_dashes_are_pytests() {
+        let args: Vec<String> = ["--python", "--", "-k", "x"].map(String::from).to_vec();
+        let (own, rest) = split_args(&args);
+        assert_eq!((own, rest), (&args[..1], &args[2..]));
+    }
+}
