@@ -1,0 +1,106 @@
+"""Host time of a warm call from Python with small tensors, and what of it is the allocation.
+
+Beyond allocation = a call that makes its output, less `empty` of that output, in the same run.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from common import Record, Target, number, options, print_table, setup
+from timing import Call, Spread, host_time, neighbours, race
+
+SAMPLES, TARGETS, DIM = 8, 4, 4
+BEYOND_ALLOCATION = 5e-6
+
+
+def main() -> None:
+    args = options(__doc__.partition("\n")[0]).parse_args()
+    rc = setup(args)
+    record = Record("call_overhead", args)
+    rng = np.random.default_rng(args.seed)
+    arrays = (
+        rng.standard_normal((1, SAMPLES, DIM), np.float32),
+        np.sort(rng.random((1, SAMPLES), np.float32)),
+        np.sort(rng.random((1, TARGETS), np.float32)),
+    )
+    tensors = tuple(torch.from_numpy(x).to(args.device) for x in arrays)
+    shape = (1, TARGETS, DIM)
+    check(rc.resample(*tensors), arrays)
+    check(rc.resample(*tensors, out=torch.full(shape, torch.nan, device=args.device)), arrays)
+
+    empty = partial(torch.empty, shape, dtype=torch.float32, device=args.device)
+    scratch = torch.zeros(shape, device=args.device)
+    calls: dict[str, Call] = {
+        "torch.empty": empty,
+        "torch add_": partial(scratch.add_, 1.0),
+        "torch": partial(rc.resample, *tensors),
+        "torch, out=": partial(rc.resample, *tensors, out=empty()),
+        "torch, out=, check=False": partial(rc.resample, *tensors, out=empty(), check=False),
+    }
+    if args.device == "cpu":
+        check(torch.from_numpy(rc.resample(*arrays)), arrays)
+        out = np.empty(shape, np.float32)
+        calls |= {
+            "numpy.empty": partial(np.empty, shape, np.float32),
+            "numpy": partial(rc.resample, *arrays),
+            "numpy, out=": partial(rc.resample, *arrays, out=out),
+        }
+    with neighbours() as others:
+        if args.device == "cpu":
+            times = race(calls, args.seconds)
+        else:
+            times = {name: host_time(call, args.seconds) for name, call in calls.items()}
+
+    beyond = {"torch": times["torch"].median - times["torch.empty"].median}
+    if "numpy" in times:
+        beyond["numpy"] = times["numpy"].median - times["numpy.empty"].median
+    targets = judge(times, beyond, args.device)
+    size = f"[1,{SAMPLES},{DIM}] at [1,{TARGETS}]"
+    print(f"\nresample {size} f32, us of host time per warm call")
+    print_table(["call", "median", "p10", "p90"], [line(name, x) for name, x in times.items()])
+    print()
+    for target in targets:
+        print(target)
+    record.rows = [
+        {
+            "row": size,
+            "other_cores": others[0] if others else None,
+            "times": {name: spread.json() for name, spread in times.items()},
+            "beyond_allocation_us": {name: us * 1e6 for name, us in beyond.items()},
+            "targets": [target.json() for target in targets],
+        }
+    ]
+    record.finish()
+
+
+def check(result: torch.Tensor, arrays: tuple[np.ndarray, ...]) -> None:
+    """Ends the run when the call that is about to be timed is wrong."""
+    values, times, targets = (x[0].astype(np.float64) for x in arrays)
+    columns = [np.interp(targets, times, values[:, d]) for d in range(DIM)]
+    np.testing.assert_allclose(result.cpu().numpy()[0], np.stack(columns, 1), rtol=1e-5, atol=1e-6)
+
+
+def judge(times: dict[str, Spread], beyond: dict[str, float], device: str) -> list[Target]:
+    bound = BEYOND_ALLOCATION * 1e6
+    targets = [
+        Target("torch beyond allocation", beyond["torch"] * 1e6, bound, False, " us"),
+        Target("torch, out=", times["torch, out="].median * 1e6, bound, False, " us"),
+    ]
+    if device == "cuda":
+        own, add = times["torch, out="].median * 1e6, times["torch add_"].median * 1e6
+        targets.append(Target("below torch add_", own, add, False, " us"))
+    return targets
+
+
+def line(name: str, spread: Spread) -> list[str]:
+    seen: dict[str, Any] = spread.json()
+    return [name, *(number(seen[key]) for key in ("median_us", "p10_us", "p90_us"))]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,236 @@
+"""Clocks and ceilings: medians with their spread, contenders in turns, device time apart from host.
+
+CPU: `race` by the host's clock. GPU: `graph_time` (device time of a call, replayed from a graph),
+`event_time` (calls back to back, host included) and `host_time` (what a call costs its caller).
+Functions that take a list rotate through it: one entry per set of buffers makes the caches cold.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import cycle, islice, pairwise
+
+import numpy as np
+import torch
+
+Call = Callable[[], object]
+
+ROUNDS = 5  # Turns that every contender of a race gets, unless told.
+SAMPLE_SECONDS = 200e-6  # The shortest sample: below it the clock's own cost shows.
+PAUSE_SECONDS = 0.01  # Lets the other contender's spinning threads fall asleep.
+LAUNCHES = 100  # At least that many between two events: a launch from the host costs no call.
+COPY_BYTES = {"cpu": 256 << 20, "cuda": 1 << 30}  # One way: far larger than any cache.
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Seconds per call: the median of many samples, and how far they lie apart."""
+
+    median: float
+    p10: float
+    p90: float
+    samples: int
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Spread:
+        p10, p90 = np.percentile(seconds, [10, 90])
+        return cls(statistics.median(seconds), float(p10), float(p90), len(seconds))
+
+    def json(self) -> dict[str, float]:
+        """For the record, in microseconds."""
+        times = {"median_us": self.median, "p10_us": self.p10, "p90_us": self.p90}
+        return {key: us * 1e6 for key, us in times.items()} | {"samples": self.samples}
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@contextmanager
+def neighbours() -> Iterator[list[float]]:
+    """Fills in how many cores other processes (or other guests) kept busy meanwhile.
+
+    Stays empty where the system does not tell. Numbers from a shared machine are not worth
+    keeping: threads that wait for each other lose far more than their part.
+    """
+
+    def others() -> float:
+        with open("/proc/stat", encoding="ascii") as file:
+            user, nice, system, _, _, irq, softirq, steal = map(int, file.readline().split()[1:9])
+        busy = (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+        return busy - sum(os.times()[:4])
+
+    seen: list[float] = []
+    try:
+        before = others()
+    except (OSError, ValueError):
+        yield seen
+        return
+    start = time.perf_counter()
+    yield seen
+    seen.append(max(0.0, (others() - before) / (time.perf_counter() - start)))
+
+
+def sample(call: Call, repeats: int) -> float:
+    """Seconds per call over `repeats` calls."""
+    start = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    return (time.perf_counter() - start) / repeats
+
+
+def race(
+    contenders: Mapping[str, Call], seconds: float = 1.0, rounds: int = ROUNDS, least: int = 3
+) -> dict[str, Spread]:
+    """Times the contenders in turns, so that a slow moment of the machine hits all alike.
+
+    Each turn starts with a sample that does not count: caches and threads are then the
+    contender's own. A turn takes its part of `seconds`, and `least` samples whatever they cost.
+    """
+    repeats, counts = {}, {}
+    for name, call in contenders.items():
+        call()
+        once = min(sample(call, 1) for _ in range(3))
+        repeats[name] = max(1, math.ceil(SAMPLE_SECONDS / once))
+        counts[name] = min(200, max(least, round(seconds / rounds / (once * repeats[name]))))
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    with no_garbage_collection():
+        for _ in range(rounds):
+            for name, call in contenders.items():
+                time.sleep(PAUSE_SECONDS)
+                sample(call, repeats[name])
+                times[name] += [sample(call, repeats[name]) for _ in range(counts[name])]
+    return {name: Spread.of(seen) for name, seen in times.items()}
+
+
+def fastest(contenders: Mapping[str, Call], seconds: float = 0.3) -> str:
+    """The name of the contender with the lowest median in a short race."""
+    spreads = race(contenders, seconds, rounds=2, least=1)
+    return min(spreads, key=lambda name: spreads[name].median)
+
+
+# --- GPU --------------------------------------------------------------------------------------
+
+
+def buffer_sets(bytes_per_set: int) -> int:
+    """How many sets of buffers make every call find a cold L2."""
+    properties = torch.cuda.get_device_properties(0)
+    wanted = 1 + math.ceil(3 * properties.L2_cache_size / max(bytes_per_set, 1))
+    affordable = int(torch.cuda.mem_get_info()[0] * 0.5) // max(bytes_per_set, 1)
+    return max(1, min(wanted, affordable, 256))
+
+
+def graph_time(calls: Sequence[Call], seconds: float = 1.0) -> Spread:
+    """Device time of a call: the calls, in turns, captured in one graph that is replayed."""
+    warm_up(calls)
+    launches = len(calls) * math.ceil(LAUNCHES / len(calls))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for call in islice(cycle(calls), launches):
+            call()
+    return between_events(graph.replay, launches, seconds)
+
+
+def event_time(calls: Sequence[Call], seconds: float = 1.0) -> Spread:
+    """Time of a call among many back to back: the device's or the host's, whichever is longer."""
+    warm_up(calls)
+    launches = len(calls) * math.ceil(LAUNCHES / len(calls))
+
+    def batch() -> None:
+        for call in islice(cycle(calls), launches):
+            call()
+
+    return between_events(batch, launches, seconds)
+
+
+def host_time(call: Call, seconds: float = 1.0, burst: int = 50) -> Spread:
+    """What a call costs its caller: short bursts that never fill the launch queue."""
+    once = warm_up([call])
+    times = []
+    with no_garbage_collection():
+        for _ in range(min(2000, max(20, round(seconds / (once * burst))))):
+            torch.cuda.synchronize()
+            times.append(sample(call, burst))
+    torch.cuda.synchronize()
+    return Spread.of(times)
+
+
+def warm_up(calls: Sequence[Call]) -> float:
+    """Runs every call, then tells how long one takes."""
+    for call in [*calls, *calls]:
+        call()
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for call in calls:
+        call()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - start) / len(calls)
+
+
+def between_events(batch: Call, launches: int, seconds: float) -> Spread:
+    """Seconds per launch of `batch`, which launches that many times, by the device's clock."""
+    times: list[float] = []
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    with no_garbage_collection():
+        batch()
+        while len(times) < 20 or (sum(times) * launches < seconds and len(times) < 500):
+            start.record()
+            batch()
+            end.record()
+            end.synchronize()
+            times.append(start.elapsed_time(end) * 1e-3 / launches)
+    return Spread.of(times)
+
+
+# --- ceilings ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Copy:
+    """The fastest plain copy of a large buffer: the ceiling of what only moves bytes."""
+
+    name: str
+    call: Call
+    bytes_moved: int  # Read and written.
+
+    def bandwidth(self, spread: Spread) -> float:
+        """Bytes per second, read and written."""
+        return self.bytes_moved / spread.median
+
+
+def cpu_copy(threads: int) -> Copy:
+    """The faster of torch's copy and NumPy's in as many threads."""
+    size = COPY_BYTES["cpu"]
+    source = torch.randint(0, 255, (size,), dtype=torch.uint8)
+    target = torch.zeros_like(source)
+    edges = np.linspace(0, size, threads + 1).astype(int) // 4096 * 4096
+    edges[-1] = size
+    parts = [(target.numpy()[low:high], source.numpy()[low:high]) for low, high in pairwise(edges)]
+    pool = ThreadPoolExecutor(threads)
+    copies: dict[str, Call] = {
+        "torch copy_": lambda: target.copy_(source),
+        "numpy.copyto in threads": lambda: list(pool.map(lambda part: np.copyto(*part), parts)),
+    }
+    name = fastest(copies)
+    return Copy(name, copies[name], 2 * size)
+
+
+def gpu_copy() -> Copy:
+    """torch's device-to-device copy."""
+    source = torch.randint(0, 255, (COPY_BYTES["cuda"],), dtype=torch.uint8, device="cuda")
+    target = torch.zeros_like(source)
+    return Copy("torch copy_", lambda: target.copy_(source), 2 * source.numel())
