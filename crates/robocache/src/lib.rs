@@ -21,6 +21,7 @@
 //! ```
 
 mod cpu;
+pub mod cuda;
 mod error;
 pub mod ops;
 pub mod plan;

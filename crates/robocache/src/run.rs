@@ -3,6 +3,7 @@
 //! The order cannot be skipped: only [`prepare`] makes a [`Prepared`], only [`Op::check`] makes
 //! an op's `Dims`, and only [`Prepared::run`] makes the [`Outputs`] that a backend writes to.
 
+use crate::cuda::{self, Gpu, Launcher, StreamHandle};
 use crate::tensor::{DType, Device, Layout, Tensor, TensorMut, TensorRef};
 use crate::{Error, ErrorKind, Result, ensure};
 
@@ -22,6 +23,8 @@ pub trait Op: Sync {
     fn outputs(&self, dims: &Self::Dims) -> Result<Vec<OutputSpec>>;
     /// Computes on the host.
     fn cpu(&self, dims: &Self::Dims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()>;
+    /// Queues the work on a GPU.
+    fn cuda(&self, dims: &Self::Dims, out: &mut Outputs<'_, '_>, launcher: &Launcher<'_>) -> Result<()>;
 }
 
 /// An output that an op asks for.
@@ -49,11 +52,13 @@ pub struct Context<'a> {
     /// Asked a few times a second on the calling thread during long runs; `true` stops the run
     /// with [`ErrorKind::Interrupted`].
     pub interrupt: Option<&'a dyn Fn() -> bool>,
+    /// The CUDA stream that work on a GPU is queued on; 0 is the default stream.
+    pub stream: StreamHandle,
 }
 
 impl std::fmt::Debug for Context<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Context").field("interrupt", &self.interrupt.is_some()).finish()
+        f.debug_struct("Context").field("interrupt", &self.interrupt.is_some()).field("stream", &self.stream).finish()
     }
 }
 
@@ -74,31 +79,45 @@ pub struct Prepared<'o, O: Op> {
     op: &'o O,
     dims: O::Dims,
     device: Device,
+    gpu: Option<&'static Gpu>,
+    stream: StreamHandle,
     outputs: Vec<OutputSpec>,
 }
 
-/// Checks an op and says what it needs.
-pub fn prepare<O: Op>(op: &O) -> Result<Prepared<'_, O>> {
+/// Checks an op and says what it needs. On a GPU this also raises what earlier calls there found
+/// in their data; the op has then done nothing and can be called again.
+pub fn prepare<'o, O: Op>(op: &'o O, context: &Context<'_>) -> Result<Prepared<'o, O>> {
     let checked = || {
         let device = common_device(&op.inputs())?;
         let dims = op.check()?;
-        if device != Device::Cpu {
-            return Err(no_cuda(device));
+        let gpu = match device {
+            Device::Cpu => None,
+            Device::Cuda(ordinal) => Some(cuda::gpu(ordinal, context.stream)?),
+        };
+        if let Some(gpu) = gpu {
+            gpu.raise_pending()?;
         }
         let outputs = op.outputs(&dims)?;
-        Ok(Prepared { op, dims, device, outputs })
+        Ok(Prepared { op, dims, device, gpu, stream: context.stream, outputs })
     };
     checked().map_err(|error: Error| error.op(O::NAME))
 }
 
 /// Checks an op, allocates its outputs on the host and runs it.
 pub fn run<O: Op>(op: &O) -> Result<Vec<Tensor>> {
-    let prepared = prepare(op)?;
+    let context = Context::default();
+    let prepared = prepare(op, &context)?;
+    ensure!(
+        prepared.device == Device::Cpu,
+        "input",
+        "lives on {}; use prepare and run with outputs there",
+        prepared.device
+    );
     let allocate =
         |spec: &OutputSpec| Tensor::zeros(spec.layout.shape(), spec.dtype).map_err(|error| error.op(O::NAME));
     let mut tensors = prepared.outputs.iter().map(allocate).collect::<Result<Vec<_>>>()?;
     let mut views: Vec<_> = tensors.iter_mut().map(Tensor::view_mut).collect();
-    prepared.run(&mut views, &Context::default())?;
+    prepared.run(&mut views, &context)?;
     Ok(tensors)
 }
 
@@ -116,8 +135,27 @@ impl<O: Op> Prepared<'_, O> {
     /// Computes into the caller's tensors.
     pub fn run(&self, out: &mut [TensorMut<'_>], context: &Context<'_>) -> Result<()> {
         self.check_outputs(out)
-            .and_then(|()| self.op.cpu(&self.dims, &mut Outputs(out), context))
+            .and_then(|()| match self.gpu {
+                None => self.op.cpu(&self.dims, &mut Outputs(out), context),
+                Some(gpu) => self.op.cuda(&self.dims, &mut Outputs(out), &Launcher::new(gpu, self.stream, false)),
+            })
             .map_err(|error| error.op(O::NAME))
+    }
+
+    /// Compiles and loads what [`Prepared::run`] needs for outputs that a framework allocates,
+    /// without computing: a CUDA graph can then be captured. Nothing to do on the CPU.
+    pub fn warm_up(&self) -> Result<()> {
+        let Some(gpu) = self.gpu else {
+            return Ok(());
+        };
+        let stand_in = |spec: &OutputSpec| {
+            // SAFETY: the launcher only loads, so this address, aligned like a framework's, is
+            // never used.
+            unsafe { TensorMut::from_raw(std::ptr::without_provenance_mut(512), spec.dtype, self.device, spec.layout) }
+        };
+        let mut outputs = self.outputs.iter().map(stand_in).collect::<Result<Vec<_>>>()?;
+        let launcher = Launcher::new(gpu, self.stream, true);
+        self.op.cuda(&self.dims, &mut Outputs(&mut outputs), &launcher).map_err(|error| error.op(O::NAME))
     }
 
     fn check_outputs(&self, out: &[TensorMut<'_>]) -> Result<()> {
@@ -172,11 +210,4 @@ fn common_device(inputs: &[(&'static str, TensorRef<'_>)]) -> Result<Device> {
 fn share_memory(a: &TensorRef<'_>, b: &TensorRef<'_>) -> bool {
     let ((a_low, a_high), (b_low, b_high)) = (a.address_range(), b.address_range());
     a_low < b_high && b_low < a_high
-}
-
-fn no_cuda(device: Device) -> Error {
-    Error::new(
-        ErrorKind::NoDevice,
-        format!("the data lives on {device}, and this version of RoboCache has no CUDA backend yet"),
-    )
 }

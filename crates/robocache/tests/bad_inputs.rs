@@ -137,7 +137,7 @@ fn outputs_18_19() {
     // SAFETY: the op must refuse before it writes.
     let overlapping = unsafe { TensorMut::from_raw(pointer, DType::F32, Device::Cpu, layout) }.unwrap();
     let op = good.op();
-    let error = prepare(&op).unwrap().run(&mut [overlapping], &Context::default()).unwrap_err();
+    let error = prepare(&op, &Context::default()).unwrap().run(&mut [overlapping], &Context::default()).unwrap_err();
     assert_eq!((error.kind(), error.argument_name()), (InvalidArgument, Some("out")), "{error}");
     // 18: all elements in one place.
     let expanded = Layout::strided(&[2, 1], Some(&[0, 0]), DType::F32).unwrap();
@@ -148,10 +148,11 @@ fn outputs_18_19() {
         (Tensor::zeros(&[3, 1], DType::F32).unwrap(), "shape"),
         (Tensor::zeros(&[2, 1], DType::F64).unwrap(), "float32"),
     ] {
-        let error = prepare(&op).unwrap().run(&mut [wrong.view_mut()], &Context::default()).unwrap_err();
+        let error =
+            prepare(&op, &Context::default()).unwrap().run(&mut [wrong.view_mut()], &Context::default()).unwrap_err();
         assert!(error.to_string().contains(text), "{error}");
     }
-    assert!(prepare(&op).unwrap().run(&mut [], &Context::default()).is_err());
+    assert!(prepare(&op, &Context::default()).unwrap().run(&mut [], &Context::default()).is_err());
     good.targets = tensor(&[1.0f64, 2.0], &[2]);
     assert_eq!(run(&good.op()).unwrap()[0].as_slice::<f32>().unwrap(), [2.0, 4.0]);
 }
@@ -252,5 +253,5 @@ fn a_tensor_on_cuda_is_refused_26_24() {
     assert_eq!(mixed.argument_name(), Some("times"));
     assert!(mixed.to_string().contains("cuda:0"), "{mixed}");
     let all = Resample::new(on_gpu(&good.values), on_gpu(&good.times), on_gpu(&good.targets));
-    assert_eq!(prepare(&all).unwrap_err().kind(), ErrorKind::NoDevice);
+    assert_eq!(prepare(&all, &Context::default()).unwrap_err().kind(), ErrorKind::NoDevice);
 }

@@ -141,7 +141,7 @@ mod tests {
             asked.set(asked.get() + 1);
             true
         };
-        let context = Context { interrupt: Some(&interrupt) };
+        let context = Context { interrupt: Some(&interrupt), ..Context::default() };
         let started = Instant::now();
         let error = for_each(1_000_000, &context, &|_| std::thread::sleep(Duration::from_millis(1))).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Interrupted);

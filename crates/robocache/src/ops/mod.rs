@@ -3,3 +3,22 @@
 pub mod resample;
 
 pub use resample::Resample;
+
+use crate::Error;
+use crate::cuda::{Finding, KernelFamily};
+
+/// The number of `resample` in reports of kernels.
+pub(crate) const RESAMPLE: u32 = 1;
+
+/// What a kernel of op number `op` found, as the error that the CPU would raise.
+pub(crate) fn describe_finding(op: u32, finding: &Finding) -> Error {
+    match op {
+        RESAMPLE => resample::describe_finding(finding).op("resample"),
+        _ => Error::invalid("input", format!("bad data in row {}", finding.row)),
+    }
+}
+
+/// The kernels of all ops.
+pub(crate) fn kernel_families() -> Vec<&'static KernelFamily> {
+    vec![&resample::KERNELS]
+}

@@ -165,13 +165,7 @@ fn check_stamps<S: Stamp>(stamps: &Stamps<S>, row: usize) -> Result<()> {
         && (low.magnitude() > limit || high.magnitude() > limit)
     {
         let worst = if low.magnitude() > limit { low } else { high };
-        return Err(Error::invalid(
-            "times",
-            format!(
-                "row {row} holds {worst} as float32 seconds, which cannot tell one second from the next; \
-                 use int64 nanoseconds or float64 seconds"
-            ),
-        ));
+        return Err(Error::invalid("times", super::coarse_message(row as u64, &worst.to_string())));
     }
     Ok(())
 }

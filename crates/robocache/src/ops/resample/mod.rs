@@ -5,11 +5,15 @@
 
 mod cells;
 mod cpu;
+mod cuda;
 mod locate;
 
 use std::fmt;
 use std::str::FromStr;
 
+pub(crate) use cuda::{KERNELS, describe as describe_finding};
+
+use crate::cuda::Launcher;
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Error, Op, OutputSpec, Outputs, Result, ensure};
 
@@ -289,6 +293,17 @@ impl Op for Resample<'_> {
     fn cpu(&self, dims: &Dims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
         cpu::resample(self, dims, out, context)
     }
+
+    fn cuda(&self, dims: &Dims, out: &mut Outputs<'_, '_>, launcher: &Launcher<'_>) -> Result<()> {
+        cuda::resample(self, dims, out, launcher)
+    }
+}
+
+fn coarse_message(row: u64, stamp: &str) -> String {
+    format!(
+        "row {row} holds {stamp} as float32 seconds, which cannot tell one second from the next; \
+         use int64 nanoseconds or float64 seconds"
+    )
 }
 
 fn last(shape: &[usize]) -> usize {

@@ -1,0 +1,90 @@
+//! Compiles every kernel for every architecture and prints what each takes; fails on spills.
+//! Needs NVRTC, but neither a driver nor a GPU: `cargo xtask kernels`.
+//!
+//! Arguments: architectures such as `90`; all of them without any.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use robocache::cuda::{ARCHITECTURES, KernelVariant};
+
+/// Kernels that may spill, each with its reason.
+const ALLOWED_SPILLS: [(&str, &str); 0] = [];
+/// Any NVRTC will do: nothing is loaded on a driver.
+const ANY_CUDA: i32 = 99_000;
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Usage {
+    registers: u32,
+    spills: u32,
+    cubin: usize,
+}
+
+/// Reads the assembler's words, such as `Used 40 registers, 0 bytes spill stores`.
+fn usage(log: &str, cubin: usize) -> Usage {
+    let number_before = |marker: &str| -> u32 {
+        let words: Vec<&str> = log.split_whitespace().collect();
+        let marker: Vec<&str> = marker.split(' ').collect();
+        let found = words.windows(marker.len() + 1).find(|window| {
+            window[1..].iter().zip(&marker).all(|(word, marker)| word.trim_end_matches(',') == *marker)
+        });
+        found.and_then(|window| window[0].parse().ok()).unwrap_or(0)
+    };
+    Usage {
+        registers: number_before("registers"),
+        spills: number_before("bytes spill stores") + number_before("bytes spill loads"),
+        cubin,
+    }
+}
+
+fn main() -> ExitCode {
+    let wanted: Vec<u32> = std::env::args().skip(1).filter_map(|text| text.parse().ok()).collect();
+    let architectures = if wanted.is_empty() { ARCHITECTURES.to_vec() } else { wanted };
+    let variants = KernelVariant::all();
+    let jobs: Vec<_> = architectures.iter().flat_map(|&arch| variants.iter().map(move |variant| (variant, arch))).collect();
+    let (next, results, failures) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some(&(variant, arch)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let name = variant.name();
+            let failure = match variant.compile(arch, ANY_CUDA, true) {
+                Err(error) => Some(format!("sm_{arch}: {error}")),
+                Ok(compiled) => {
+                    let usage = usage(&compiled.log, compiled.cubin.len());
+                    let allowed = ALLOWED_SPILLS.iter().any(|(allowed, _)| *allowed == name);
+                    let failure = if usage.registers == 0 {
+                        Some(format!("sm_{arch} {name}: the assembler said nothing: {:?}", compiled.log))
+                    } else if usage.spills > 0 && !allowed {
+                        Some(format!("sm_{arch} {name}: spills {} bytes", usage.spills))
+                    } else {
+                        None
+                    };
+                    if let Ok(mut results) = results.lock() {
+                        results.insert((name, arch), usage);
+                    }
+                    failure
+                }
+            };
+            if let (Some(failure), Ok(mut failures)) = (failure, failures.lock()) {
+                failures.push(failure);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..robocache::cpu_threads() {
+            scope.spawn(work);
+        }
+    });
+    let results = results.into_inner().unwrap_or_default();
+    println!("{:<40} {:>5} {:>9} {:>6} {:>8}", "kernel", "arch", "registers", "spills", "cubin");
+    for ((name, arch), usage) in &results {
+        println!("{name:<40} {arch:>5} {:>9} {:>6} {:>8}", usage.registers, usage.spills, usage.cubin);
+    }
+    let failures = failures.into_inner().unwrap_or_default();
+    for failure in &failures {
+        eprintln!("{failure}");
+    }
+    println!("kernels: {} variants, {} architectures, {} compiled, {} failed", variants.len(), architectures.len(), results.len(), failures.len());
+    if failures.is_empty() && !results.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,116 @@
+//! Kernel sources to cubins: which variants there are, and compiling one for an architecture.
+
+use super::launch::KernelFamily;
+use super::nvrtc::nvrtc;
+use super::{device::GpuInfo, disk};
+use crate::{Error, ErrorKind, Result};
+
+/// The architectures that the whole table of kernels is compiled for in tests.
+pub const ARCHITECTURES: [u32; 7] = [80, 86, 87, 89, 90, 100, 120];
+
+/// Headers that every kernel may include, by name.
+const SHARED_HEADERS: [(&str, &str); 2] =
+    [("rc.cuh", include_str!("../../kernels/rc.cuh")), ("report.cuh", include_str!("../../kernels/report.cuh"))];
+
+/// One kernel of the table.
+#[derive(Debug, Clone)]
+pub struct KernelVariant {
+    family: &'static KernelFamily,
+    variant: u32,
+}
+
+/// A cubin and what the assembler said about it.
+#[derive(Debug)]
+pub struct Compiled {
+    /// The machine code.
+    pub cubin: Vec<u8>,
+    /// Registers, stack and spills, in the assembler's words; empty when it came from the disk.
+    pub log: String,
+}
+
+impl KernelVariant {
+    /// Every kernel that the engine can ask for.
+    pub fn all() -> Vec<Self> {
+        let families = crate::ops::kernel_families();
+        families
+            .iter()
+            .flat_map(|&family| (family.variants)().into_iter().map(move |variant| Self { family, variant }))
+            .collect()
+    }
+
+    pub(super) fn new(family: &'static KernelFamily, variant: u32) -> Self {
+        Self { family, variant }
+    }
+
+    /// Its entry point, such as `rc_resample_linear_bf16_int64_16`.
+    pub fn name(&self) -> String {
+        (self.family.entry)(self.variant)
+    }
+
+    /// Compiles for an architecture such as 90. `newest_cuda` (as 13000) bounds NVRTC's version.
+    pub fn compile(&self, architecture: u32, newest_cuda: i32, verbose: bool) -> Result<Compiled> {
+        let nvrtc = nvrtc(newest_cuda)?;
+        nvrtc.ensure_supports(architecture)?;
+        let name = self.name();
+        let options = self.options(architecture, &name, verbose);
+        let headers: Vec<_> = SHARED_HEADERS.iter().chain(self.family.headers).copied().collect();
+        nvrtc.compile(&name, self.family.source, &headers, &options).map(|(cubin, log)| Compiled { cubin, log })
+    }
+
+    fn options(&self, architecture: u32, name: &str, verbose: bool) -> Vec<String> {
+        let mut options = vec![
+            format!("--gpu-architecture=sm_{architecture}"),
+            "--std=c++17".to_owned(),
+            // Only what we fuse is fused: the CPU computes the same bits.
+            "--fmad=false".to_owned(),
+            "-default-device".to_owned(),
+            format!("-DRC_ENTRY={name}"),
+        ];
+        options.extend((self.family.options)(self.variant));
+        if verbose {
+            options.push("--ptxas-options=-v".to_owned());
+        }
+        options
+    }
+
+    /// The cubin for a GPU, from the disk if it was compiled before.
+    pub(super) fn cubin_for(&self, info: &GpuInfo, newest_cuda: i32) -> Result<Vec<u8>> {
+        let architecture = info.capability.0 * 10 + info.capability.1;
+        let name = self.name();
+        let version = nvrtc(newest_cuda)?.cuda_version();
+        let mut key = format!("nvrtc {version}\n{}\n", self.options(architecture, &name, false).join(" ")).into_bytes();
+        for (_, text) in SHARED_HEADERS.iter().chain(self.family.headers).chain([&("", self.family.source)]) {
+            key.extend_from_slice(text.as_bytes());
+        }
+        let folder = disk::folder();
+        if let Some(cubin) = folder.as_deref().and_then(|folder| disk::read(folder, &name, &key)) {
+            return Ok(cubin);
+        }
+        let compiled = self.compile(architecture, newest_cuda, false)?;
+        if let Some(folder) = folder {
+            disk::write(&folder, &name, &key, &compiled.cubin);
+        }
+        Ok(compiled.cubin)
+    }
+}
+
+impl super::sys::Nvrtc {
+    fn ensure_supports(&self, architecture: u32) -> Result<()> {
+        let mut count = 0;
+        // SAFETY: NVRTC fills as many numbers as it told.
+        let known = unsafe {
+            (self.arch_count)(&raw mut count);
+            let mut known = vec![0i32; usize::try_from(count).unwrap_or(0)];
+            (self.archs)(known.as_mut_ptr());
+            known
+        };
+        if known.iter().any(|&known| u32::try_from(known) == Ok(architecture)) {
+            return Ok(());
+        }
+        let version = super::driver::version_text(self.cuda_version());
+        Err(Error::new(
+            ErrorKind::NoDevice,
+            format!("NVRTC {version} ({}) does not compile for sm_{architecture}; install another version", self.path),
+        ))
+    }
+}

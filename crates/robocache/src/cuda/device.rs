@@ -1,0 +1,306 @@
+//! GPUs: found, described and opened once per process.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{OnceLock, RwLock, mpsc};
+use std::time::{Duration, Instant};
+
+use super::driver::{self, driver, version_text};
+use super::launch::Kernel;
+use super::report::Mailbox;
+use super::sys::{Driver, Handle, attribute};
+use crate::{Error, ErrorKind, Result};
+
+const MOST_GPUS: usize = 64;
+static GPUS: [OnceLock<std::result::Result<Gpu, Refusal>>; MOST_GPUS] = [const { OnceLock::new() }; MOST_GPUS];
+/// The process that opened the first GPU; CUDA does not survive `fork`.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+/// Why a GPU could not be opened; kept, so that every call tells the same.
+#[derive(Debug)]
+struct Refusal(ErrorKind, String);
+
+/// What is known about a GPU without opening it.
+#[derive(Debug, Clone)]
+pub struct GpuInfo {
+    /// Ordinal, as in `cuda:0`.
+    pub ordinal: u32,
+    /// The vendor's name.
+    pub name: String,
+    /// Compute capability, such as (9, 0).
+    pub capability: (u32, u32),
+    /// Bytes of memory.
+    pub memory: usize,
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// Shared memory that a block may ask for.
+    pub shared_memory: u32,
+    /// The CUDA version that the driver supports, such as "13.0".
+    pub driver: String,
+}
+
+/// A GPU that can be computed on.
+#[derive(Debug)]
+pub struct Gpu {
+    info: GpuInfo,
+    pub(super) driver: &'static Driver,
+    context: Handle,
+    lost: OnceLock<String>,
+    pub(super) mailbox: Mailbox,
+    pub(super) kernels: RwLock<HashMap<(usize, u32), Kernel>>,
+}
+
+// SAFETY: contexts and functions may be used from any thread; the mailbox is made of atomics.
+unsafe impl Send for Gpu {}
+// SAFETY: as above; the kernels are behind a lock.
+unsafe impl Sync for Gpu {}
+
+/// All GPUs that the driver shows, or why there are none.
+pub fn probe() -> Result<Vec<GpuInfo>> {
+    let driver = driver()?;
+    let mut count = 0;
+    // SAFETY: the pointer is valid.
+    match unsafe { (driver.device_count)(&raw mut count) } {
+        0 if count > 0 => (0..u32::try_from(count).unwrap_or(0)).map(|ordinal| describe(driver, ordinal)).collect(),
+        0 => Err(Error::new(ErrorKind::NoDevice, "the CUDA driver shows no device; is CUDA_VISIBLE_DEVICES empty?")),
+        code => Err(Error::new(ErrorKind::NoDevice, format!("devices cannot be counted: {}", driver.describe(code)))),
+    }
+}
+
+fn describe(driver: &Driver, ordinal: u32) -> Result<GpuInfo> {
+    let fail = |what: &str, code| {
+        Error::new(ErrorKind::NoDevice, format!("cuda:{ordinal}: {what}: {}", driver.describe(code)))
+    };
+    let mut device = 0;
+    // SAFETY: pointers are valid and buffers as long as told.
+    unsafe {
+        match (driver.device_get)(&raw mut device, c_int::try_from(ordinal).unwrap_or(c_int::MAX)) {
+            0 => {}
+            code => return Err(fail("not found", code)),
+        }
+        let mut name = [0 as c_char; 256];
+        (driver.device_name)(name.as_mut_ptr(), 255, device);
+        let mut memory = 0;
+        (driver.device_memory)(&raw mut memory, device);
+        let attribute = |which| {
+            let mut value = 0;
+            match (driver.device_attribute)(&raw mut value, which, device) {
+                0 => Ok(u32::try_from(value).unwrap_or(0)),
+                code => Err(fail("cannot be described", code)),
+            }
+        };
+        let capability = (attribute(attribute::CAPABILITY_MAJOR)?, attribute(attribute::CAPABILITY_MINOR)?);
+        // CU_COMPUTEMODE_PROHIBITED
+        if attribute(attribute::COMPUTE_MODE)? == 2 {
+            return Err(Error::new(ErrorKind::NoDevice, format!("cuda:{ordinal}: its compute mode is \"prohibited\"")));
+        }
+        Ok(GpuInfo {
+            ordinal,
+            name: CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned(),
+            capability,
+            memory,
+            multiprocessors: attribute(attribute::MULTIPROCESSORS)?,
+            shared_memory: attribute(attribute::SHARED_MEMORY_OPT_IN)?,
+            driver: version_text(driver.version()),
+        })
+    }
+}
+
+/// The GPU of that ordinal, opened at the first call. `stream` is the caller's, which must not be
+/// capturing at that first call, since opening allocates.
+pub fn gpu(ordinal: u32, stream: super::StreamHandle) -> Result<&'static Gpu> {
+    let slot = GPUS.get(ordinal as usize).ok_or_else(|| {
+        Error::invalid("device", format!("cuda:{ordinal} is not a device; ordinals go to {}", MOST_GPUS - 1))
+    })?;
+    let owner = OWNER.load(Ordering::Relaxed);
+    if owner != 0 && owner != std::process::id() {
+        return Err(Error::new(
+            ErrorKind::NoDevice,
+            format!(
+                "cuda:{ordinal} was used before this process was forked, and CUDA does not survive a fork; start workers with \"spawn\""
+            ),
+        ));
+    }
+    if slot.get().is_none() {
+        let driver = driver()?;
+        if is_capturing(driver, stream) {
+            return Err(needs_warmup());
+        }
+        OWNER.store(std::process::id(), Ordering::Relaxed);
+    }
+    match slot.get_or_init(|| Gpu::open(ordinal).map_err(|error| Refusal(error.kind(), error.to_string()))) {
+        Ok(gpu) => gpu.ensure_not_lost().map(|()| gpu),
+        Err(Refusal(kind, reason)) => Err(Error::new(*kind, reason.clone())),
+    }
+}
+
+pub(super) fn is_capturing(driver: &Driver, stream: super::StreamHandle) -> bool {
+    let mut status = 0;
+    // SAFETY: the stream is the caller's; a stream that does not exist is answered with an error.
+    unsafe { (driver.is_capturing)(stream as Handle, &raw mut status) == 0 && status != 0 }
+}
+
+pub(super) fn needs_warmup() -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        "the first call of a kernel cannot happen while a CUDA graph is captured, since it compiles and loads; \
+         call rc.warmup(...) with the same arguments before the capture",
+    )
+}
+
+impl Gpu {
+    fn open(ordinal: u32) -> Result<Self> {
+        let driver = driver()?;
+        let info = describe(driver, ordinal)?;
+        if info.capability < (8, 0) {
+            let (major, minor) = info.capability;
+            return Err(Error::new(
+                ErrorKind::NoDevice,
+                format!("cuda:{ordinal}: {} has compute capability {major}.{minor}, 8.0 or newer is needed", info.name),
+            ));
+        }
+        let mut context = std::ptr::null_mut();
+        // SAFETY: the device exists. The primary context is the one that frameworks use.
+        let code = unsafe { (driver.retain_context)(&raw mut context, c_int::try_from(ordinal).unwrap_or(0)) };
+        if code != 0 {
+            let kind = if code == driver::OUT_OF_MEMORY { ErrorKind::OutOfMemory } else { ErrorKind::NoDevice };
+            return Err(Error::new(kind, format!("cuda:{ordinal} cannot be opened: {}", driver.describe(code))));
+        }
+        let _current = Current::new(driver, context);
+        let mailbox = Mailbox::new(driver)?;
+        Ok(Self { info, driver, context, lost: OnceLock::new(), mailbox, kernels: RwLock::default() })
+    }
+
+    /// What it is.
+    pub fn info(&self) -> &GpuInfo {
+        &self.info
+    }
+
+    /// Makes the GPU the calling thread's current one until the guard is dropped.
+    pub(super) fn current(&self) -> Current {
+        Current::new(self.driver, self.context)
+    }
+
+    fn ensure_not_lost(&self) -> Result<()> {
+        match self.lost.get() {
+            None => Ok(()),
+            Some(reason) => Err(self.lost_error(reason)),
+        }
+    }
+
+    fn lost_error(&self, reason: &str) -> Error {
+        Error::new(
+            ErrorKind::DeviceLost,
+            format!("cuda:{} is lost until the process ends: {reason}; the CPU goes on working", self.info.ordinal),
+        )
+    }
+
+    /// Latches the GPU as lost.
+    fn lose(&self, reason: String) -> Error {
+        let reason = self.lost.get_or_init(|| reason);
+        self.lost_error(reason)
+    }
+
+    /// Turns a driver's code into an error; codes after which nothing works latch the GPU as lost.
+    pub(super) fn check(&self, code: c_int, what: &str) -> Result<()> {
+        if code == 0 {
+            return Ok(());
+        }
+        let text = format!("{what}: {}", self.driver.describe(code));
+        if driver::is_sticky(code) {
+            return Err(self.lose(text));
+        }
+        let kind = if code == driver::OUT_OF_MEMORY { ErrorKind::OutOfMemory } else { ErrorKind::NoDevice };
+        Err(Error::new(kind, format!("cuda:{}: {text}", self.info.ordinal)))
+    }
+
+    /// Raises what earlier calls found in their data, once.
+    pub(crate) fn raise_pending(&self) -> Result<()> {
+        match self.mailbox.take(self.info.ordinal) {
+            None => Ok(()),
+            Some(error) => Err(error),
+        }
+    }
+
+    pub(super) fn wait_for_stream(&self, stream: super::StreamHandle) -> Result<()> {
+        let _current = self.current();
+        // SAFETY: the stream is the caller's.
+        self.check(unsafe { (self.driver.synchronize_stream)(stream as Handle) }, "waiting for a stream")
+    }
+
+    fn wait(&'static self, deadline: Option<Instant>, interrupt: Option<&dyn Fn() -> bool>) -> Result<()> {
+        // The driver's wait can be neither timed nor interrupted, so a thread of its own waits.
+        let (sender, receiver) = mpsc::channel();
+        let waiter = move || {
+            let _current = self.current();
+            // SAFETY: waits for all work of the current context.
+            let _ = sender.send(unsafe { (self.driver.synchronize_context)() });
+        };
+        let spawned = std::thread::Builder::new().name(format!("robocache-wait-{}", self.info.ordinal)).spawn(waiter);
+        if let Err(error) = spawned {
+            return Err(Error::new(ErrorKind::OutOfMemory, "cannot start a thread to wait on").caused_by(error));
+        }
+        loop {
+            let step = Duration::from_millis(50);
+            let step = deadline.map_or(step, |deadline| step.min(deadline.saturating_duration_since(Instant::now())));
+            match receiver.recv_timeout(step) {
+                Ok(code) => return self.check(code, "waiting for the device").and_then(|()| self.raise_pending()),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return Err(self.lose("waiting for it failed".to_owned())),
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Err(self.lose("its work did not end within the timeout of synchronize".to_owned()));
+            }
+            if interrupt.is_some_and(|interrupt| interrupt()) {
+                return Err(Error::new(ErrorKind::Interrupted, "interrupted"));
+            }
+        }
+    }
+}
+
+/// Waits until all GPUs that were used are done, and raises what their calls found. A GPU that is
+/// not done in time is latched as lost.
+pub fn synchronize(timeout: Option<Duration>, interrupt: Option<&dyn Fn() -> bool>) -> Result<()> {
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let owner = OWNER.load(Ordering::Relaxed);
+    if owner != std::process::id() {
+        return Ok(());
+    }
+    for slot in &GPUS {
+        if let Some(Ok(gpu)) = slot.get() {
+            gpu.ensure_not_lost()?;
+            gpu.wait(deadline, interrupt)?;
+        }
+    }
+    Ok(())
+}
+
+/// Sets the calling thread's context and puts the former one back on every way out.
+pub(super) struct Current {
+    driver: &'static Driver,
+    before: Option<Handle>,
+}
+
+impl Current {
+    fn new(driver: &'static Driver, context: Handle) -> Self {
+        let mut before = std::ptr::null_mut();
+        // SAFETY: asks for and sets this thread's context; frameworks in this thread get theirs back.
+        unsafe {
+            if (driver.current_context)(&raw mut before) == 0 && before == context {
+                return Self { driver, before: None };
+            }
+            (driver.set_context)(context);
+        }
+        Self { driver, before: Some(before) }
+    }
+}
+
+impl Drop for Current {
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            // SAFETY: a context that was current before. An error here surfaces at the next call.
+            unsafe { (self.driver.set_context)(before) };
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Kernels: loaded once per GPU, launched on the caller's stream.
+
+use std::ffi::{CString, c_int, c_uint};
+
+use super::StreamHandle;
+use super::compile::KernelVariant;
+use super::device::{Gpu, is_capturing, needs_warmup};
+use super::report::Reporter;
+use super::sys::{Handle, attribute};
+use crate::{Error, ErrorKind, Result};
+
+/// The kernels of an op: one source, compiled with different options.
+#[derive(Debug)]
+pub(crate) struct KernelFamily {
+    /// The `.cu` file.
+    pub(crate) source: &'static str,
+    /// Its own headers, by name.
+    pub(crate) headers: &'static [(&'static str, &'static str)],
+    /// All variants, as numbers that the op makes and reads.
+    pub(crate) variants: fn() -> Vec<u32>,
+    /// The entry point's name.
+    pub(crate) entry: fn(u32) -> String,
+    /// The options that make the variant.
+    pub(crate) options: fn(u32) -> Vec<String>,
+}
+
+/// A loaded kernel.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kernel {
+    function: Handle,
+}
+
+/// Blocks, threads and dynamic shared memory of a launch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Grid {
+    pub(crate) blocks: u32,
+    pub(crate) threads: u32,
+    pub(crate) shared: u32,
+}
+
+/// Queues kernels on one stream of one GPU.
+#[derive(Debug)]
+pub struct Launcher<'g> {
+    gpu: &'g Gpu,
+    stream: StreamHandle,
+    /// Load kernels, launch nothing.
+    only_load: bool,
+}
+
+impl<'g> Launcher<'g> {
+    pub(crate) fn new(gpu: &'g Gpu, stream: StreamHandle, only_load: bool) -> Self {
+        Self { gpu, stream, only_load }
+    }
+
+    pub(crate) fn gpu(&self) -> &'g Gpu {
+        self.gpu
+    }
+
+    /// A reporter for this call's findings.
+    pub(crate) fn reporter(&self) -> Reporter {
+        self.gpu.mailbox.reporter()
+    }
+
+    /// Launches a kernel with its one argument.
+    ///
+    /// # Safety
+    /// `A` must be the kernel's parameter type, and every pointer in it must be good on this GPU
+    /// for what the kernel does with it, until the stream has passed the launch.
+    pub(crate) unsafe fn launch<A: Copy>(
+        &self,
+        family: &'static KernelFamily,
+        variant: u32,
+        grid: Grid,
+        argument: &A,
+    ) -> Result<()> {
+        let _current = self.gpu.current();
+        let kernel = self.kernel(family, variant)?;
+        if self.only_load {
+            return Ok(());
+        }
+        let mut parameters = [std::ptr::from_ref(argument).cast_mut().cast()];
+        // SAFETY: the driver copies the argument during the call; the rest is the caller's promise.
+        let code = unsafe {
+            (self.gpu.driver.launch)(
+                kernel.function,
+                grid.blocks as c_uint,
+                1,
+                1,
+                grid.threads as c_uint,
+                1,
+                1,
+                grid.shared as c_uint,
+                self.stream as Handle,
+                parameters.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        self.gpu.check(code, "launching a kernel")?;
+        if blocking() && !is_capturing(self.gpu.driver, self.stream) {
+            self.gpu.wait_for_stream(self.stream)?;
+            self.gpu.raise_pending()?;
+        }
+        Ok(())
+    }
+
+    fn kernel(&self, family: &'static KernelFamily, variant: u32) -> Result<Kernel> {
+        let key = (std::ptr::from_ref(family) as usize, variant);
+        let poisoned = |_| Error::new(ErrorKind::NoDevice, "a thread failed while it loaded a kernel");
+        if let Some(kernel) = self.gpu.kernels.read().map_err(|_| poisoned(()))?.get(&key) {
+            return Ok(*kernel);
+        }
+        if is_capturing(self.gpu.driver, self.stream) {
+            return Err(needs_warmup());
+        }
+        // Threads that want the same kernel wait here for the one that compiles it.
+        let mut kernels = self.gpu.kernels.write().map_err(|_| poisoned(()))?;
+        if let Some(kernel) = kernels.get(&key) {
+            return Ok(*kernel);
+        }
+        let kernel = self.load(&KernelVariant::new(family, variant))?;
+        kernels.insert(key, kernel);
+        Ok(kernel)
+    }
+
+    fn load(&self, variant: &KernelVariant) -> Result<Kernel> {
+        let (gpu, driver) = (self.gpu, self.gpu.driver);
+        let name = variant.name();
+        let cubin = variant.cubin_for(gpu.info(), driver.version())?;
+        let entry = CString::new(name.as_str()).unwrap_or_default();
+        let (mut module, mut function) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: the cubin and the name outlive the calls; modules are never unloaded.
+        unsafe {
+            gpu.check((driver.load_module)(&raw mut module, cubin.as_ptr().cast()), &format!("loading {name}"))?;
+            gpu.check((driver.get_function)(&raw mut function, module, entry.as_ptr()), &format!("finding {name}"))?;
+            let most = c_int::try_from(gpu.info().shared_memory).unwrap_or(0);
+            let code = (driver.set_function_attribute)(function, attribute::FUNCTION_DYNAMIC_SHARED, most);
+            gpu.check(code, &format!("giving {name} its shared memory"))?;
+        }
+        Ok(Kernel { function })
+    }
+}
+
+/// `ROBOCACHE_BLOCKING=1`: every call waits and raises its own findings, for debugging.
+fn blocking() -> bool {
+    static BLOCKING: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *BLOCKING.get_or_init(|| std::env::var("ROBOCACHE_BLOCKING").is_ok_and(|value| value != "0" && !value.is_empty()))
+}

@@ -1,0 +1,25 @@
+//! The CUDA backend: everything that ops share on NVIDIA GPUs.
+//!
+//! Work is queued on the caller's stream. A warm call allocates nothing, loads nothing and waits
+//! for nothing. Nothing here is touched before the first CUDA tensor arrives.
+
+mod buffer;
+mod compile;
+mod device;
+mod disk;
+mod driver;
+mod launch;
+mod nvrtc;
+mod report;
+mod sys;
+
+pub use buffer::DeviceBuffer;
+pub use compile::{ARCHITECTURES, Compiled, KernelVariant};
+pub use device::{Gpu, GpuInfo, gpu, probe, synchronize};
+pub use launch::Launcher;
+pub(crate) use launch::{Grid, KernelFamily};
+pub use nvrtc::search_also;
+pub(crate) use report::{Finding, Reporter};
+
+/// A raw `CUstream`; 0 is the default stream.
+pub type StreamHandle = usize;

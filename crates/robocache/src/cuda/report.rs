@@ -1,0 +1,113 @@
+//! Bad data found by a kernel, reported without waiting for it.
+//!
+//! A kernel that finds a fault writes what it found into host memory, once until the host has read
+//! it; the next call on that device looks there, which costs a load. A fault is claimed by an
+//! atomic in device memory: `claim` holds the last epoch that was claimed, the host's `epoch` the
+//! last one that was read. Graphs replay with the same arguments, so the epoch is read from host
+//! memory, in the faulty case only.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::sys::{DevicePointer, Driver};
+use crate::{Error, ErrorKind, Result};
+
+/// Mirrors `rc::Report` in `kernels/report.cuh`.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Letter {
+    epoch: AtomicU64,
+    posted: AtomicU64,
+    call: AtomicU64,
+    code: AtomicU64,
+    row: AtomicU64,
+    index: AtomicU64,
+    first: AtomicU64,
+    second: AtomicU64,
+}
+
+/// What a kernel is given to report with; a field of every op's arguments.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reporter {
+    letter: DevicePointer,
+    claim: DevicePointer,
+    call: u64,
+}
+
+/// What a kernel found. `code` and what the numbers mean are the op's own.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Finding {
+    pub(crate) code: u32,
+    pub(crate) row: u64,
+    pub(crate) index: u64,
+    pub(crate) first: u64,
+    pub(crate) second: u64,
+}
+
+/// The host's side of the reports of one GPU.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    letter: *const Letter,
+    on_device: DevicePointer,
+    claim: DevicePointer,
+    calls: AtomicU64,
+}
+
+impl Mailbox {
+    /// Allocates the letter (pinned, mapped) and the claim; the only allocation that we ever make.
+    pub(super) fn new(driver: &Driver) -> Result<Self> {
+        let (mut host, mut on_device, mut claim) = (std::ptr::null_mut(), 0, 0);
+        let zero = 0u64;
+        // SAFETY: sizes and pointers fit; portable (1) and mapped (2) memory is zeroed before use.
+        let code = unsafe {
+            let mut code = (driver.host_alloc)(&raw mut host, size_of::<Letter>(), 1 | 2);
+            if code == 0 {
+                host.cast::<Letter>().write(Letter::default());
+                code = (driver.host_device_pointer)(&raw mut on_device, host, 0);
+            }
+            if code == 0 {
+                code = (driver.alloc)(&raw mut claim, size_of::<u64>());
+            }
+            if code == 0 {
+                code = (driver.copy_to_device)(claim, (&raw const zero).cast(), size_of::<u64>());
+            }
+            code
+        };
+        match code {
+            0 => Ok(Self { letter: host.cast(), on_device, claim, calls: AtomicU64::new(0) }),
+            2 => Err(Error::new(ErrorKind::OutOfMemory, format!("no memory for reports: {}", driver.describe(code)))),
+            _ => Err(Error::new(ErrorKind::NoDevice, format!("reports cannot be set up: {}", driver.describe(code)))),
+        }
+    }
+
+    /// A reporter for a new call of the op whose findings `op` describes.
+    pub(super) fn reporter(&self) -> Reporter {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        Reporter { letter: self.on_device, claim: self.claim, call }
+    }
+
+    /// What was found since the last time, as an error that names the call.
+    pub(super) fn take(&self, ordinal: u32) -> Option<Error> {
+        // SAFETY: allocated in `new` and never freed; the device writes to it atomically.
+        let letter = unsafe { &*self.letter };
+        let epoch = letter.epoch.load(Ordering::Relaxed);
+        if letter.posted.load(Ordering::Acquire) <= epoch {
+            return None;
+        }
+        let read = |field: &AtomicU64| field.load(Ordering::Relaxed);
+        let code = read(&letter.code);
+        let finding = Finding {
+            code: (code & 0xffff_ffff) as u32,
+            row: read(&letter.row),
+            index: read(&letter.index),
+            first: read(&letter.first),
+            second: read(&letter.second),
+        };
+        let call = read(&letter.call);
+        // Of several threads that look at once, one reports.
+        letter.epoch.compare_exchange(epoch, epoch + 1, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+        let latest = self.calls.load(Ordering::Relaxed);
+        let place = format!("running call {call} of {latest} on cuda:{ordinal}; this later call has done nothing");
+        Some(crate::ops::describe_finding((code >> 32) as u32, &finding).while_doing(place))
+    }
+}

@@ -1,0 +1,356 @@
+//! `resample` on CUDA: the choice of kernel and tile, and its arguments.
+
+use super::{Dims, Extrapolate, Method, Resample};
+use crate::cuda::{Finding, Grid, KernelFamily, Launcher, Reporter};
+use crate::tensor::{DType, TensorRef};
+use crate::{Error, Outputs, Result};
+
+/// The kernels of `resample`.
+pub(crate) static KERNELS: KernelFamily = KernelFamily {
+    source: include_str!("resample.cu"),
+    headers: &[("locate.cuh", include_str!("locate.cuh"))],
+    variants: || Variant::all().map(Variant::number).collect(),
+    entry: |number| Variant::from_number(number).entry(),
+    options: |number| Variant::from_number(number).options(),
+};
+
+/// Mirrors `Args` in resample.cu; the kernels assert the size.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Args {
+    values: *const u8,
+    times: *const u8,
+    targets: *const u8,
+    lengths: *const u8,
+    target_lengths: *const u8,
+    out: *mut u8,
+    valid: *mut u8,
+    value_strides: [i64; 3],
+    time_strides: [i64; 2],
+    target_strides: [i64; 2],
+    out_strides: [i64; 3],
+    valid_strides: [i64; 2],
+    length_stride: i64,
+    target_length_stride: i64,
+    samples: i64,
+    target_count: i64,
+    tiles: u64,
+    chunks: u64,
+    vectors: i64,
+    max_gap: f64,
+    missing: u64,
+    code: u64,
+    first_row: u64,
+    reporter: Reporter,
+    method: u32,
+    extrapolate: u32,
+    flags: u32,
+    tile: u32,
+    chunk: u32,
+    padding: u32,
+}
+
+const CHECK: u32 = 1;
+const WIDE_LENGTHS: u32 = 2;
+const WIDE_TARGET_LENGTHS: u32 = 4;
+const STAGE: u32 = 8;
+
+/// The cells that kernels are compiled for: four that blend, four that are copied by size.
+const CELLS: [(&str, &str, u32); 8] = [
+    ("linear_float16", "rc::f16", 2),
+    ("linear_bfloat16", "rc::bf16", 2),
+    ("linear_float32", "float", 4),
+    ("linear_float64", "double", 8),
+    ("copy_8", "u8", 1),
+    ("copy_16", "u16", 2),
+    ("copy_32", "u32", 4),
+    ("copy_64", "u64", 8),
+];
+const STAMPS: [(&str, &str, u32); 3] = [("int64", "i64", 8), ("float64", "double", 8), ("float32", "float", 4)];
+
+/// Vectors that a tile's rows may have in one chunk, and items of a tile, bounded so that 32-bit
+/// arithmetic inside a block is exact.
+const MOST_CHUNK: u32 = 4096;
+const THREADS: u32 = 256;
+const MOST_TILE: u32 = 256;
+
+/// A kernel: what it moves, its stamps and the width of its accesses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Variant {
+    cell: u8,
+    stamp: u8,
+    /// Bytes per access; 0 when columns are not side by side.
+    bytes: u8,
+}
+
+impl Variant {
+    fn all() -> impl Iterator<Item = Self> {
+        let widths = |cell: usize| {
+            [16u8, 8, 4, 2, 1].into_iter().filter(move |&bytes| u32::from(bytes) >= CELLS[cell].2).chain([0])
+        };
+        (0..CELLS.len()).flat_map(move |cell| {
+            (0..STAMPS.len()).flat_map(move |stamp| {
+                widths(cell).map(move |bytes| Self { cell: cell as u8, stamp: stamp as u8, bytes })
+            })
+        })
+    }
+
+    fn number(self) -> u32 {
+        u32::from_le_bytes([self.cell, self.stamp, self.bytes, 0])
+    }
+
+    fn from_number(number: u32) -> Self {
+        let [cell, stamp, bytes, _] = number.to_le_bytes();
+        Self { cell, stamp, bytes }
+    }
+
+    fn cell(self) -> (&'static str, &'static str, u32) {
+        CELLS[usize::from(self.cell) % CELLS.len()]
+    }
+
+    fn stamp(self) -> (&'static str, &'static str, u32) {
+        STAMPS[usize::from(self.stamp) % STAMPS.len()]
+    }
+
+    fn entry(self) -> String {
+        let width = if self.bytes == 0 { "strided".to_owned() } else { self.bytes.to_string() };
+        format!("rc_resample_{}_{}_{width}", self.cell().0, self.stamp().0)
+    }
+
+    fn options(self) -> Vec<String> {
+        let (name, cell, size) = self.cell();
+        vec![
+            format!("-DRC_CELL={cell}"),
+            format!("-DRC_STAMP={}", self.stamp().1),
+            format!("-DRC_BLEND={}", u8::from(name.starts_with("linear"))),
+            format!("-DRC_BYTES={}", if self.bytes == 0 { size } else { u32::from(self.bytes) }),
+            format!("-DRC_STRIDED={}", u8::from(self.bytes == 0)),
+            format!("-DRC_ARGS_SIZE={}", size_of::<Args>()),
+        ]
+    }
+
+    fn choose(op: &Resample<'_>, dims: &Dims, out: &TensorRef<'_>) -> Self {
+        let dtype = op.values.dtype();
+        let cell = match (op.method, dtype) {
+            (Method::Linear, DType::F16) => 0,
+            (Method::Linear, DType::BF16) => 1,
+            (Method::Linear, DType::F32) => 2,
+            (Method::Linear, _) => 3,
+            _ => 4 + dtype.size().trailing_zeros() as u8,
+        };
+        let stamp = match op.times.dtype() {
+            DType::I64 => 0,
+            DType::F64 => 1,
+            _ => 2,
+        };
+        let out_strides = super::strides::<3>(out);
+        let side_by_side = dims.width == 1 || (dims.value_strides[2] == 1 && out_strides[2] == 1);
+        let bytes = if side_by_side {
+            // The widest access that base, row length and all row starts allow. A stride along an
+            // axis of one is never used.
+            let row = |strides: [isize; 3], rows: usize| {
+                let used = |stride: isize, count: usize| if count > 1 { stride.unsigned_abs() } else { 0 };
+                used(strides[0], dims.batch) | used(strides[1], rows)
+            };
+            let elements = row(dims.value_strides, dims.samples) | row(out_strides, dims.targets) | dims.width;
+            let all = (elements * dtype.size()) | op.values.data() as usize | out.data() as usize;
+            1u8 << all.trailing_zeros().min(4)
+        } else {
+            0
+        };
+        Self { cell, stamp, bytes }
+    }
+}
+
+pub(super) fn resample(
+    op: &Resample<'_>,
+    dims: &Dims,
+    out: &mut Outputs<'_, '_>,
+    launcher: &Launcher<'_>,
+) -> Result<()> {
+    let (mut valid, mut valid_strides) = (std::ptr::null_mut(), [0; 2]);
+    if let Some(output) = out.get(1) {
+        valid_strides = super::strides(output.view());
+        valid = output.data_mut();
+    }
+    let Some(output) = out.get(0) else {
+        return Ok(());
+    };
+    if dims.batch == 0 || dims.targets == 0 || (dims.width == 0 && valid.is_null()) {
+        return Ok(());
+    }
+    let variant = Variant::choose(op, dims, output.view());
+    let access = if variant.bytes == 0 { op.values.dtype().size() } else { usize::from(variant.bytes) };
+    let vectors = dims.width * op.values.dtype().size() / access;
+    let (_, _, stamp_bytes) = variant.stamp();
+    let plan = Plan::new(
+        dims,
+        vectors,
+        stamp_bytes,
+        &variant,
+        launcher.gpu().info().multiprocessors,
+        launcher.gpu().info().shared_memory,
+    );
+    let pointer = |tensor: &Option<TensorRef<'_>>| tensor.map_or(std::ptr::null(), |tensor| tensor.data());
+    let is_wide = |tensor: &Option<TensorRef<'_>>| tensor.is_some_and(|tensor| tensor.dtype() == DType::I64);
+    let flag = |condition: bool, flag: u32| if condition { flag } else { 0 };
+    let args = Args {
+        values: op.values.data(),
+        times: op.times.data(),
+        targets: op.targets.data(),
+        lengths: pointer(&op.lengths),
+        target_lengths: pointer(&op.target_lengths),
+        out_strides: super::strides::<3>(output.view()).map(|stride| stride as i64),
+        out: output.data_mut(),
+        valid,
+        value_strides: dims.value_strides.map(|stride| stride as i64),
+        time_strides: dims.time_strides.map(|stride| stride as i64),
+        target_strides: dims.target_strides.map(|stride| stride as i64),
+        valid_strides: valid_strides.map(|stride| stride as i64),
+        length_stride: dims.length_stride as i64,
+        target_length_stride: dims.target_length_stride as i64,
+        samples: dims.samples as i64,
+        target_count: dims.targets as i64,
+        tiles: plan.tiles,
+        chunks: plan.chunks,
+        vectors: vectors as i64,
+        max_gap: op.max_gap.unwrap_or(f64::INFINITY),
+        missing: op.values.dtype().missing_bits(),
+        code: u64::from(crate::ops::RESAMPLE) << 32 | u64::from(variant.stamp) << 8,
+        first_row: 0,
+        reporter: launcher.reporter(),
+        method: op.method as u32,
+        extrapolate: op.extrapolate as u32,
+        flags: flag(op.check, CHECK)
+            | flag(is_wide(&op.lengths), WIDE_LENGTHS)
+            | flag(is_wide(&op.target_lengths), WIDE_TARGET_LENGTHS)
+            | flag(plan.stage, STAGE),
+        tile: plan.tile,
+        chunk: plan.chunk,
+        padding: 0,
+    };
+    // A grid holds 2^31 - 1 blocks; more work than that is launched in parts, row by row.
+    let per_row = plan.tiles * plan.chunks;
+    let rows_per_launch = (u64::from(i32::MAX as u32) / per_row).max(1);
+    let mut row = 0u64;
+    while row < dims.batch as u64 {
+        let rows = rows_per_launch.min(dims.batch as u64 - row);
+        let blocks = u32::try_from(rows * per_row)
+            .map_err(|_| Error::invalid("targets", "one row needs more blocks than a launch can have"))?;
+        let grid = Grid { blocks, threads: THREADS, shared: plan.shared };
+        // SAFETY: the views were checked against dims and live on this GPU; the framework keeps
+        // them until the stream has passed.
+        unsafe {
+            launcher.launch(
+                &KERNELS,
+                variant.number(),
+                grid,
+                &args.from_row(row, op.values.dtype().size(), stamp_bytes as usize),
+            )?
+        };
+        row += rows;
+    }
+    Ok(())
+}
+
+impl Args {
+    /// The same for the rows from `row` on; only for batches that one grid cannot hold.
+    fn from_row(mut self, row: u64, cell: usize, stamp: usize) -> Self {
+        if row == 0 {
+            return self;
+        }
+        self.first_row = row;
+        let row = row as i64;
+        let shift = |stride: i64, size: usize| (row * stride) as isize * size as isize;
+        self.values = self.values.wrapping_offset(shift(self.value_strides[0], cell));
+        self.out = self.out.wrapping_offset(shift(self.out_strides[0], cell));
+        self.times = self.times.wrapping_offset(shift(self.time_strides[0], stamp));
+        self.targets = self.targets.wrapping_offset(shift(self.target_strides[0], stamp));
+        let wide = |flag: u32| if self.flags & flag != 0 { 8 } else { 4 };
+        if !self.lengths.is_null() {
+            self.lengths = self.lengths.wrapping_offset(shift(self.length_stride, wide(WIDE_LENGTHS)));
+        }
+        if !self.target_lengths.is_null() {
+            self.target_lengths =
+                self.target_lengths.wrapping_offset(shift(self.target_length_stride, wide(WIDE_TARGET_LENGTHS)));
+        }
+        if !self.valid.is_null() {
+            self.valid = self.valid.wrapping_offset(shift(self.valid_strides[0], 1));
+        }
+        self
+    }
+}
+
+/// How the work is cut.
+#[derive(Debug, PartialEq, Eq)]
+struct Plan {
+    tile: u32,
+    tiles: u64,
+    chunk: u32,
+    chunks: u64,
+    stage: bool,
+    shared: u32,
+}
+
+impl Plan {
+    fn new(
+        dims: &Dims,
+        vectors: usize,
+        stamp_bytes: u32,
+        variant: &Variant,
+        multiprocessors: u32,
+        shared_memory: u32,
+    ) -> Self {
+        let chunk = u32::try_from(vectors).unwrap_or(u32::MAX).clamp(1, MOST_CHUNK);
+        let chunks = (vectors as u64).div_ceil(u64::from(chunk)).max(1);
+        let targets = dims.targets as u64;
+        let blocks = |tile: u32| targets.div_ceil(u64::from(tile)) * chunks * dims.batch as u64;
+        // Large tiles share the staging of stamps; small ones fill the GPU.
+        let mut tile = MOST_TILE;
+        while tile > 8 && blocks(tile) < 4 * u64::from(multiprocessors) {
+            tile /= 2;
+        }
+        if let Some(forced) = forced_tile() {
+            tile = forced;
+        }
+        let pick_bytes = if variant.cell == 3 { 32 } else { 24 };
+        let picks = tile * pick_bytes;
+        let stamps = (dims.samples as u64).saturating_mul(u64::from(stamp_bytes));
+        // A block that takes all shared memory leaves no other to hide its waiting behind.
+        let stage = stamps <= u64::from(shared_memory.saturating_sub(picks)) / 2;
+        let shared = picks + if stage { stamps as u32 } else { 0 };
+        Self { tile, tiles: targets.div_ceil(u64::from(tile)), chunk, chunks, stage, shared }
+    }
+}
+
+/// `ROBOCACHE_RESAMPLE_TILE`: for the lab's ablations.
+fn forced_tile() -> Option<u32> {
+    static TILE: std::sync::OnceLock<Option<u32>> = std::sync::OnceLock::new();
+    *TILE.get_or_init(|| {
+        let tile = std::env::var("ROBOCACHE_RESAMPLE_TILE").ok()?.parse().ok()?;
+        (1..=MOST_TILE).contains(&tile).then_some(tile)
+    })
+}
+
+/// What a kernel found, in the words of the CPU.
+pub(crate) fn describe(finding: &Finding) -> Error {
+    let Finding { row, index, first, second, .. } = *finding;
+    let stamp = |bits: u64| match (finding.code >> 8) & 0xff {
+        0 => (bits as i64).to_string(),
+        1 => f64::from_bits(bits).to_string(),
+        _ => f32::from_bits(bits as u32).to_string(),
+    };
+    match finding.code & 0xff {
+        1 => Error::invalid(
+            "times",
+            format!("row {row} decreases at index {index} ({} after {})", stamp(first), stamp(second)),
+        ),
+        2 => Error::invalid("times", format!("row {row} holds {} at index {index}", stamp(first))),
+        3 => Error::invalid("times", super::coarse_message(row, &stamp(first))),
+        4 => Error::invalid("targets", format!("row {row} index {index} is {}, outside the stamps", stamp(first))),
+        5 => Error::invalid("lengths", format!("row {row} is {}, expected 0 to {second}", first as i64)),
+        _ => Error::invalid("target_lengths", format!("row {row} is {}, expected 0 to {second}", first as i64)),
+    }
+}
+
+const _: () = assert!(Extrapolate::Error as u32 == 3 && Method::Next as u32 == 3, "the kernels count on this order");
