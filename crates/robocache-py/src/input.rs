@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use robocache::tensor::dlpack::Description;
-use robocache::{Error, Result, TensorMut, TensorRef};
+use robocache::{Device, Error, Result, TensorMut, TensorRef};
 
 use crate::{dlpack, numpy, options, torch};
 
@@ -63,6 +63,11 @@ impl<'py> Input<'py> {
         };
         let Described { description, read_only, keep } = described;
         Ok(Self { object: object.clone(), framework, description, read_only, _keep: keep, name })
+    }
+
+    /// Where the data lives.
+    pub(crate) fn device(&self) -> Device {
+        self.description.device
     }
 
     /// The view that ops take.

@@ -56,26 +56,39 @@ pub(crate) fn device(value: Option<&Bound<'_, PyAny>>, data: Device) -> Result<(
     let text = value.str().map(|text| text.to_string_lossy().into_owned()).unwrap_or_default();
     if text == "auto" {
         if data == Device::Cpu {
-            warn_once_about_no_gpu(value.py());
+            warn_once_about_the_cpu(value.py());
         }
         return Ok(());
     }
     let wanted: Device = text.parse()?;
     match (wanted, data) {
         (wanted, data) if wanted == data => Ok(()),
-        (Device::Cuda(_), Device::Cpu) => Err(Error::new(
-            ErrorKind::NoDevice,
-            format!("{wanted} is not usable: this version of RoboCache has no CUDA backend yet"),
-        )
-        .argument("device")),
+        (Device::Cuda(_), Device::Cpu) => {
+            let error = no_gpu(value.py()).map_or_else(
+                || {
+                    let text = "the data lives on the CPU, and streaming it through a GPU is not implemented yet";
+                    Error::new(ErrorKind::Unsupported, format!("{text}; move the tensors to {wanted} first"))
+                },
+                |reason| Error::new(ErrorKind::NoDevice, format!("{wanted} is not usable: {reason}")),
+            );
+            Err(error.argument("device"))
+        }
         _ => Err(Error::invalid("device", format!("the data lives on {data}, so it cannot run on {wanted}"))),
     }
 }
 
-fn warn_once_about_no_gpu(py: Python<'_>) {
+/// Why there is no GPU, if there is none.
+fn no_gpu(py: Python<'_>) -> Option<String> {
+    crate::cuda::search_wheels(py);
+    robocache::cuda::probe().err().map(|error| error.to_string())
+}
+
+fn warn_once_about_the_cpu(py: Python<'_>) {
     static WARNED: AtomicBool = AtomicBool::new(false);
     if !WARNED.swap(true, Ordering::Relaxed) {
-        let message = "device=\"auto\": no usable GPU (this version has no CUDA backend yet), computing on the CPU";
+        let reason =
+            no_gpu(py).unwrap_or_else(|| "streaming host data through a GPU is not implemented yet".to_owned());
+        let message = format!("device=\"auto\": computing on the CPU: {reason}");
         // A warning that cannot be logged must not fail the call.
         let _ = py
             .import("logging")

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use robocache::{Context, DType, Device, Error, ErrorKind, Op, OutputSpec, Prepared, Result};
 
+use crate::cuda::{self, Stream};
 use crate::errors;
 use crate::input::{Framework, Input};
 use crate::torch::Torch;
@@ -14,9 +15,13 @@ pub(crate) fn run<'py, O: Op>(
     prepared: &Prepared<'_, O>,
     like: &Input<'py>,
     out: Option<&Bound<'py, PyAny>>,
+    stream: &Stream,
 ) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let py = like.object.py();
     let fail = |error: Error| errors::to_python(py, &error.op(O::NAME));
+    if cuda::is_warming_up() {
+        return py.detach(|| prepared.warm_up()).map(|()| Vec::new()).map_err(fail);
+    }
     let specs = prepared.outputs();
     let given = caller_outputs(out, specs).map_err(fail)?;
     let mut outputs = Vec::with_capacity(specs.len());
@@ -36,8 +41,9 @@ pub(crate) fn run<'py, O: Op>(
         });
     }
     let mut views = outputs.iter_mut().map(Input::view_mut).collect::<Result<Vec<_>>>().map_err(fail)?;
-    compute(py, prepared, &mut views)?;
+    compute(py, prepared, &mut views, stream)?;
     drop(views);
+    stream.keep_alive(&outputs)?;
     let mut results = Vec::with_capacity(outputs.len());
     for (index, output) in outputs.into_iter().enumerate() {
         let made = given.get(index).is_none();
@@ -48,7 +54,13 @@ pub(crate) fn run<'py, O: Op>(
 
 /// Runs with the interpreter released, so that other Python threads go on, and asks a few times a
 /// second whether a signal came.
-fn compute<O: Op>(py: Python<'_>, prepared: &Prepared<'_, O>, views: &mut [robocache::TensorMut<'_>]) -> PyResult<()> {
+fn compute<O: Op>(
+    py: Python<'_>,
+    prepared: &Prepared<'_, O>,
+    views: &mut [robocache::TensorMut<'_>],
+    stream: &Stream,
+) -> PyResult<()> {
+    let handle = stream.handle;
     let signal = std::sync::Mutex::new(None);
     let result = py.detach(|| {
         let interrupt = || {
@@ -62,7 +74,7 @@ fn compute<O: Op>(py: Python<'_>, prepared: &Prepared<'_, O>, views: &mut [roboc
                 }
             })
         };
-        prepared.run(views, &Context { interrupt: Some(&interrupt) })
+        prepared.run(views, &Context { interrupt: Some(&interrupt), stream: handle })
     });
     match (result, signal.into_inner().ok().flatten()) {
         (_, Some(signal)) => Err(signal),
@@ -89,6 +101,7 @@ fn caller_outputs<'py>(out: Option<&Bound<'py, PyAny>>, specs: &[OutputSpec]) ->
 fn allocate<'py>(py: Python<'py>, spec: &OutputSpec, like: &Input<'py>, device: Device) -> PyResult<Bound<'py, PyAny>> {
     match (like.framework, Torch::loaded(py)) {
         (Framework::Torch, Some(torch)) => torch.allocate(py, spec, device),
+        (Framework::DlPack, _) if device != Device::Cpu => cuda::allocate_cupy(py, spec, &like.object),
         _ => crate::numpy::allocate(py, spec, &like.object),
     }
 }
@@ -96,7 +109,7 @@ fn allocate<'py>(py: Python<'py>, spec: &OutputSpec, like: &Input<'py>, device: 
 /// Hands a result to a framework that is neither torch nor NumPy, by the array standard's
 /// `from_dlpack`; an object whose framework has no such function gets a NumPy array.
 fn into_framework<'py>(like: &Input<'py>, result: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    if like.framework != Framework::DlPack {
+    if like.framework != Framework::DlPack || like.device() != Device::Cpu {
         return Ok(result);
     }
     let Ok(namespace) = like.object.call_method0("__array_namespace__") else {

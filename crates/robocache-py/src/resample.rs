@@ -4,8 +4,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 use robocache::ops::Resample;
 use robocache::ops::resample::{Extrapolate, Method};
-use robocache::{Error, Op, Result, prepare};
+use robocache::{Context, Error, Op, Result, prepare};
 
+use crate::cuda::Stream;
 use crate::input::Input;
 use crate::{errors, options, output};
 
@@ -24,6 +25,7 @@ use crate::{errors, options, output};
 ///     return_valid: also return `valid [B,T]`, False outside the samples, in gaps and in padding.
 ///     out: a tensor for the result, or `(out, valid)`; it must not overlap the inputs.
 ///     device: None or where the data lives; "auto".
+///     stream: a CUDA stream (an integer handle or a torch stream) instead of the current one.
 ///     max_memory: a budget for chunks in flight; data on the CPU is never copied, so any will do.
 ///     check: look for unsorted, NaN or infinite stamps and bad lengths, and raise with the row
 ///         and index. Without it, bad data gives unspecified values.
@@ -37,9 +39,11 @@ use crate::{errors, options, output};
 ///     `[B,T,D]` (`[T,D]` without any batch) in the framework and dtype of `values`.
 #[pyfunction]
 #[pyo3(signature = (values, times, targets, *, method=None, extrapolate=None, lengths=None,
-    target_lengths=None, max_gap=None, return_valid=false, out=None, device=None, max_memory=None, check=true),
+    target_lengths=None, max_gap=None, return_valid=false, out=None, device=None, stream=None,
+    max_memory=None, check=true),
     text_signature = "(values, times, targets, *, method='linear', extrapolate='clamp', lengths=None, \
-    target_lengths=None, max_gap=None, return_valid=False, out=None, device=None, max_memory=None, check=True)")]
+    target_lengths=None, max_gap=None, return_valid=False, out=None, device=None, stream=None, max_memory=None, \
+    check=True)")]
 #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn resample<'py>(
     values: &Bound<'py, PyAny>,
@@ -53,6 +57,7 @@ pub(crate) fn resample<'py>(
     return_valid: bool,
     out: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
+    stream: Option<&Bound<'py, PyAny>>,
     max_memory: Option<&Bound<'py, PyAny>>,
     check: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
@@ -80,9 +85,16 @@ pub(crate) fn resample<'py>(
         })
     };
     let op = build().map_err(fail)?;
-    let prepared = prepare(&op).map_err(fail)?;
-    let mut results = output::run(&prepared, &values, out)?.into_iter();
+    let stream = Stream::of(&values, stream).map_err(fail)?;
+    let context = Context { stream: stream.handle, ..Context::default() };
+    let prepared = prepare(&op, &context).map_err(fail)?;
+    let results = output::run(&prepared, &values, out, &stream)?;
+    for input in [Some(&values), Some(&times), Some(&targets), lengths.as_ref(), target_lengths.as_ref()] {
+        stream.keep_alive(input)?;
+    }
+    let mut results = results.into_iter();
     match (results.next(), results.next()) {
+        (None, _) => Ok(py.None().into_bound(py)),
         (Some(result), None) => Ok(result),
         (result, valid) => Ok((result, valid).into_pyobject(py)?.into_any()),
     }

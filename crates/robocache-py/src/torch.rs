@@ -100,6 +100,21 @@ impl Torch {
         Ok(Described { description, read_only: false, keep: Keep::Nothing })
     }
 
+    /// The handle of torch's current stream on a GPU.
+    pub(crate) fn current_stream(&self, py: Python<'_>, ordinal: u32) -> PyResult<usize> {
+        let ordinal = i32::try_from(ordinal).unwrap_or(i32::MAX);
+        if let Some(current) = self.api.and_then(|api| api.current_stream) {
+            let mut stream = std::ptr::null_mut();
+            let device = Device::Cuda(0).to_dlpack().device_type;
+            // SAFETY: the pointer is valid; the interpreter is attached.
+            if unsafe { current(device, ordinal, &raw mut stream) } == 0 {
+                return Ok(stream as usize);
+            }
+            return Err(PyErr::fetch(py));
+        }
+        py.import("torch")?.getattr("_C")?.call_method1("_cuda_getCurrentRawStream", (ordinal,))?.extract()
+    }
+
     /// A new tensor for an output, from torch's own allocator.
     pub(crate) fn allocate<'py>(
         &self,

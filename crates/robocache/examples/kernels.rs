@@ -27,9 +27,9 @@ fn usage(log: &str, cubin: usize) -> Usage {
     let number_before = |marker: &str| -> u32 {
         let words: Vec<&str> = log.split_whitespace().collect();
         let marker: Vec<&str> = marker.split(' ').collect();
-        let found = words.windows(marker.len() + 1).find(|window| {
-            window[1..].iter().zip(&marker).all(|(word, marker)| word.trim_end_matches(',') == *marker)
-        });
+        let found = words
+            .windows(marker.len() + 1)
+            .find(|window| window[1..].iter().zip(&marker).all(|(word, marker)| word.trim_end_matches(',') == *marker));
         found.and_then(|window| window[0].parse().ok()).unwrap_or(0)
     };
     Usage {
@@ -43,7 +43,8 @@ fn main() -> ExitCode {
     let wanted: Vec<u32> = std::env::args().skip(1).filter_map(|text| text.parse().ok()).collect();
     let architectures = if wanted.is_empty() { ARCHITECTURES.to_vec() } else { wanted };
     let variants = KernelVariant::all();
-    let jobs: Vec<_> = architectures.iter().flat_map(|&arch| variants.iter().map(move |variant| (variant, arch))).collect();
+    let jobs: Vec<_> =
+        architectures.iter().flat_map(|&arch| variants.iter().map(move |variant| (variant, arch))).collect();
     let (next, results, failures) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()), Mutex::new(Vec::new()));
     let work = || {
         while let Some(&(variant, arch)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -85,6 +86,12 @@ fn main() -> ExitCode {
     for failure in &failures {
         eprintln!("{failure}");
     }
-    println!("kernels: {} variants, {} architectures, {} compiled, {} failed", variants.len(), architectures.len(), results.len(), failures.len());
+    println!(
+        "kernels: {} variants, {} architectures, {} compiled, {} failed",
+        variants.len(),
+        architectures.len(),
+        results.len(),
+        failures.len()
+    );
     if failures.is_empty() && !results.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -27,7 +27,7 @@ pub(super) fn align<T: Element>(stream: &Stream<T>, targets: &Stamps, method: Me
     let times = rectangle(&stream.stamps.flat, &stream.stamps)?;
     let wanted = rectangle(&targets.flat, targets)?;
     let op = Resample { method, ..arguments(stream, targets, times, wanted)? };
-    let prepared = prepare(&op)?;
+    let prepared = prepare(&op, &Context::default())?;
     let episodes = targets.lengths.len();
     let mut out = Tensor::zeros(&[episodes, targets.columns, stream.width], T::DTYPE)?;
     let mut valid = Tensor::zeros(&[episodes, targets.columns], DType::Bool)?;

@@ -7,7 +7,7 @@ array([[0.5],
        [2.5]])
 """
 
-from robocache._core import __version__, resample
+from robocache._core import __version__, resample, synchronize, warmup
 from robocache._errors import (
     CorruptData,
     DeviceLost,
@@ -32,4 +32,6 @@ __all__ = [
     "Unsupported",
     "__version__",
     "resample",
+    "synchronize",
+    "warmup",
 ]

@@ -46,7 +46,7 @@ fn load() -> Result<Driver, LoadError> {
         // SAFETY: loading the vendor's driver runs its initialisers, which every CUDA program does.
         match unsafe { Library::new(name) } {
             Ok(library) => return init(Driver::new(library, name.clone())?),
-            Err(error) => tried.push(format!("{name}: {error}")),
+            Err(error) => tried.push(format!("{name}: {}", LoadError::from(error).0)),
         }
     }
     Err(LoadError(format!("no CUDA driver found; searched {}", tried.join("; "))))

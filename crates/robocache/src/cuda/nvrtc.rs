@@ -32,8 +32,7 @@ pub(super) fn nvrtc(newest: c_int) -> Result<&'static Nvrtc> {
 fn load(newest: c_int) -> std::result::Result<Nvrtc, LoadError> {
     let mut tried = Vec::new();
     let mut attempt = |library: std::result::Result<Library, libloading::Error>, path: String| {
-        let found =
-            library.map_err(|error| LoadError(error.to_string())).and_then(|library| Nvrtc::new(library, path.clone()));
+        let found = library.map_err(LoadError::from).and_then(|library| Nvrtc::new(library, path.clone()));
         match found {
             Ok(nvrtc) if nvrtc.cuda_version() / 1000 <= newest / 1000 => Some(nvrtc),
             Ok(nvrtc) => {
@@ -76,8 +75,7 @@ fn load(newest: c_int) -> std::result::Result<Nvrtc, LoadError> {
             }
             load_builtins(Some(folder));
             // SAFETY: as above, from a folder of the installation.
-            if let Some(nvrtc) = attempt(unsafe { Library::new(&path) }, path.display().to_string())
-            {
+            if let Some(nvrtc) = attempt(unsafe { Library::new(&path) }, path.display().to_string()) {
                 return Ok(nvrtc);
             }
         }

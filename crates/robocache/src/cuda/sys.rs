@@ -11,6 +11,13 @@ use libloading::Library;
 #[derive(Debug, Clone)]
 pub(super) struct LoadError(pub(super) String);
 
+impl From<libloading::Error> for LoadError {
+    fn from(error: libloading::Error) -> Self {
+        // The system's own words are in the cause.
+        Self(std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string))
+    }
+}
+
 pub(super) type Handle = *mut c_void;
 pub(super) type DevicePointer = u64;
 

@@ -279,11 +279,9 @@ extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant
             if (pick.mode == BLEND) result = blend(first[u], second[u], pick.weight);
 #endif
             if (pick.mode == MISSING) {
-                Pack<Cell, sizeof(Cell)> missing;
-                missing.raw = typename Raw<sizeof(Cell)>::Type{};
-                __builtin_memcpy(&missing, &args.missing, sizeof(Cell));
+                union { u64 bits; Cell cell; } missing = {args.missing};
                 #pragma unroll
-                for (int i = 0; i < LANES; i++) result.lanes[i] = missing.lanes[0];
+                for (int i = 0; i < LANES; i++) result.lanes[i] = missing.cell;
             }
             store(out + i64(t) * args.out_strides[1], column, args.out_strides[2], result);
         }

@@ -1,0 +1,192 @@
+//! Streams, warming up and waiting, as Python sees them.
+
+use std::cell::Cell;
+use std::path::PathBuf;
+use std::sync::Once;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple};
+use robocache::{DType, Device, Error, ErrorKind, OutputSpec, Result};
+
+use crate::errors;
+use crate::input::{Framework, Input};
+use crate::torch::Torch;
+
+/// Tells the engine where Python wheels keep NVRTC.
+pub(crate) fn search_wheels(py: Python<'_>) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let path = py.import("sys").and_then(|sys| sys.getattr("path")).and_then(|path| path.extract::<Vec<PathBuf>>());
+        let folders = path.unwrap_or_default().into_iter().flat_map(|site| {
+            // nvidia-cuda-nvrtc (CUDA 13) and nvidia-cuda-nvrtc-cu12.
+            ["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"].map(|folder| site.join(folder))
+        });
+        robocache::cuda::search_also(folders.filter(|folder| folder.is_dir()));
+    });
+}
+
+/// The stream of a call.
+pub(crate) struct Stream {
+    pub(crate) handle: usize,
+    /// Whether it is another than the framework's own, which then must not reuse memory early.
+    foreign: bool,
+}
+
+impl Stream {
+    /// The caller's choice, else the current stream of the framework that `data` belongs to.
+    pub(crate) fn of(data: &Input<'_>, chosen: Option<&Bound<'_, PyAny>>) -> Result<Self> {
+        let py = data.object.py();
+        let Device::Cuda(ordinal) = data.device() else {
+            let given = chosen.is_some();
+            return if given {
+                Err(Error::invalid("stream", "the data lives on the CPU, which has no streams"))
+            } else {
+                Ok(Self { handle: 0, foreign: false })
+            };
+        };
+        search_wheels(py);
+        let refused = |error: PyErr| errors::from_python(py, ErrorKind::InvalidArgument, "stream", &error);
+        let current = match (data.framework, Torch::loaded(py)) {
+            (Framework::Torch, Some(torch)) => torch.current_stream(py, ordinal).map_err(refused)?,
+            _ => current_cupy_stream(&data.object)?,
+        };
+        let Some(chosen) = chosen else {
+            return Ok(Self { handle: current, foreign: false });
+        };
+        let handle = ["cuda_stream", "ptr"]
+            .into_iter()
+            .find_map(|name| chosen.getattr(name).ok())
+            .unwrap_or_else(|| chosen.clone());
+        let handle = handle.extract::<usize>().map_err(|_| {
+            Error::invalid(
+                "stream",
+                format!("expected an integer handle or a torch stream, got {}", crate::options::type_name(chosen)),
+            )
+        })?;
+        Ok(Self { handle, foreign: handle != current })
+    }
+
+    /// Tells torch that tensors are in use on this stream, so that their memory is not reused
+    /// before the stream has passed. On torch's own stream that is so anyway.
+    pub(crate) fn keep_alive<'a, 'py: 'a>(&self, tensors: impl IntoIterator<Item = &'a Input<'py>>) -> PyResult<()> {
+        if !self.foreign {
+            return Ok(());
+        }
+        for tensor in tensors {
+            if tensor.framework == Framework::Torch {
+                let external = tensor.object.py().import("torch")?.getattr("cuda")?.getattr("ExternalStream")?;
+                let stream = external.call1((self.handle, tensor.object.getattr("device")?))?;
+                tensor.object.call_method1("record_stream", (stream,))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn cupy<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyModule>> {
+    let py = object.py();
+    let module = object.get_type().module().map(|name| name.to_string()).unwrap_or_default();
+    if module.split('.').next() == Some("cupy") {
+        return py.import("cupy").map_err(|error| errors::from_python(py, ErrorKind::Unsupported, "values", &error));
+    }
+    let name = crate::options::type_name(object);
+    Err(Error::unsupported(
+        "values",
+        format!("{name} on CUDA: on a GPU, torch and CuPy are supported; pass it on by DLPack"),
+    ))
+}
+
+fn current_cupy_stream(object: &Bound<'_, PyAny>) -> Result<usize> {
+    let py = object.py();
+    let stream = |module: Bound<'_, PyModule>| {
+        module.getattr("cuda")?.call_method0("get_current_stream")?.getattr("ptr")?.extract::<usize>()
+    };
+    stream(cupy(object)?).map_err(|error| errors::from_python(py, ErrorKind::Unsupported, "stream", &error))
+}
+
+/// A new CuPy array for an output.
+pub(crate) fn allocate_cupy<'py>(
+    py: Python<'py>,
+    spec: &OutputSpec,
+    like: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    if spec.dtype == DType::BF16 {
+        let error = Error::unsupported("values", "CuPy has no bfloat16");
+        return Err(errors::to_python(py, &error));
+    }
+    let module = cupy(like).map_err(|error| errors::to_python(py, &error))?;
+    module.call_method1("empty", (PyTuple::new(py, spec.layout.shape())?, spec.dtype.name()))
+}
+
+thread_local! {
+    static WARMING_UP: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether ops of this thread should load what they need and compute nothing.
+pub(crate) fn is_warming_up() -> bool {
+    WARMING_UP.get()
+}
+
+/// Compiles and loads what a call with these arguments needs, without computing: a CUDA graph that
+/// contains the call can then be captured. Nothing happens for data on the CPU.
+///
+/// Args:
+///     op: the op's name, such as "resample".
+///     *arguments, **options: exactly those of the call that follows.
+#[pyfunction]
+#[pyo3(signature = (op, *arguments, **options))]
+pub(crate) fn warmup<'py>(
+    py: Python<'py>,
+    op: &Bound<'py, PyString>,
+    arguments: &Bound<'py, PyTuple>,
+    options: Option<&Bound<'py, PyDict>>,
+) -> PyResult<()> {
+    const OPS: [&str; 1] = ["resample"];
+    let name = op.to_string_lossy();
+    if !OPS.contains(&&*name) {
+        let error = Error::invalid("op", format!("expected one of {}, got {name:?}", OPS.join(", "))).op("warmup");
+        return Err(errors::to_python(py, &error));
+    }
+    let function = py.import("robocache._core")?.getattr(op)?;
+    WARMING_UP.set(true);
+    let result = function.call(arguments, options);
+    WARMING_UP.set(false);
+    result.map(drop)
+}
+
+/// Waits until the work that was queued on all GPUs is done, and raises what it found in its data.
+///
+/// Args:
+///     timeout: seconds; a GPU that is not done by then is given up: `DeviceLost`, also for all
+///         later calls on it.
+#[pyfunction]
+#[pyo3(signature = (timeout=None))]
+pub(crate) fn synchronize(py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    let fail = |error: Error| errors::to_python(py, &error.op("synchronize"));
+    let seconds = crate::options::seconds("timeout", timeout).map_err(fail)?;
+    let limit = seconds.map(|seconds| {
+        Duration::try_from_secs_f64(seconds)
+            .map_err(|_| Error::invalid("timeout", format!("expected seconds, 0 or more, got {seconds}")))
+    });
+    let limit = limit.transpose().map_err(fail)?;
+    let signal = std::sync::Mutex::new(None);
+    let result = py.detach(|| {
+        let interrupt = || {
+            Python::attach(|py| match py.check_signals() {
+                Ok(()) => false,
+                Err(error) => {
+                    if let Ok(mut signal) = signal.lock() {
+                        *signal = Some(error);
+                    }
+                    true
+                }
+            })
+        };
+        robocache::cuda::synchronize(limit, Some(&interrupt))
+    });
+    match (result, signal.into_inner().ok().flatten()) {
+        (_, Some(signal)) => Err(signal),
+        (result, None) => result.map_err(fail),
+    }
+}
