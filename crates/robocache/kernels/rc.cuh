@@ -45,6 +45,33 @@ inline void narrow(float x, bf16& y) { asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bi
 inline void narrow(float x, float& y) { y = x; }
 inline void narrow(double x, double& y) { y = x; }
 
+// Whole vectors: two halves in one instruction.
+template <int COUNT, class C, class T> void narrow_all(const C (&from)[COUNT], T (&to)[COUNT]) {
+    #pragma unroll
+    for (int i = 0; i < COUNT; i++) narrow(from[i], to[i]);
+}
+inline u32 narrow_pair(float low, float high, f16) {
+    u32 pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+inline u32 narrow_pair(float low, float high, bf16) {
+    u32 pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+template <int COUNT, class T> void narrow_pairs(const float (&from)[COUNT], T (&to)[COUNT]) {
+    #pragma unroll
+    for (int i = 0; i + 1 < COUNT; i += 2) {
+        const u32 pair = narrow_pair(from[i], from[i + 1], T());
+        to[i].bits = u16(pair);
+        to[i + 1].bits = u16(pair >> 16);
+    }
+    if (COUNT % 2) narrow(from[COUNT - 1], to[COUNT - 1]);
+}
+template <int COUNT> void narrow_all(const float (&from)[COUNT], f16 (&to)[COUNT]) { narrow_pairs(from, to); }
+template <int COUNT> void narrow_all(const float (&from)[COUNT], bf16 (&to)[COUNT]) { narrow_pairs(from, to); }
+
 inline bool is_finite(float x) { return fabsf(x) <= 3.402823466e38f; }
 inline bool is_finite(double x) { return fabs(x) <= 1.7976931348623157e308; }
 inline bool is_finite(i64) { return true; }

@@ -24,6 +24,9 @@ pub(crate) struct KernelFamily {
     pub(crate) options: fn(u32) -> Vec<String>,
 }
 
+/// Kernels keep their static shared memory under this.
+const STATIC_SHARED: c_int = 1024;
+
 /// A loaded kernel.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kernel {
@@ -132,7 +135,8 @@ impl<'g> Launcher<'g> {
         unsafe {
             gpu.check((driver.load_module)(&raw mut module, cubin.as_ptr().cast()), &format!("loading {name}"))?;
             gpu.check((driver.get_function)(&raw mut function, module, entry.as_ptr()), &format!("finding {name}"))?;
-            let most = c_int::try_from(gpu.info().shared_memory).unwrap_or(0);
+            // The limit holds for static and dynamic shared memory together.
+            let most = c_int::try_from(gpu.info().shared_memory).unwrap_or(0) - STATIC_SHARED;
             let code = (driver.set_function_attribute)(function, attribute::FUNCTION_DYNAMIC_SHARED, most);
             gpu.check(code, &format!("giving {name} its shared memory"))?;
         }

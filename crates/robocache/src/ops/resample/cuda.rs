@@ -37,6 +37,7 @@ struct Args {
     tiles: u64,
     chunks: u64,
     vectors: i64,
+    max_gap_nanoseconds: u64,
     max_gap: f64,
     missing: u64,
     code: u64,
@@ -68,8 +69,7 @@ const CELLS: [(&str, &str, u32); 8] = [
 ];
 const STAMPS: [(&str, &str, u32); 3] = [("int64", "i64", 8), ("float64", "double", 8), ("float32", "float", 4)];
 
-/// Vectors that a tile's rows may have in one chunk, and items of a tile, bounded so that 32-bit
-/// arithmetic inside a block is exact.
+/// Vectors of a row that one block copies; 32-bit arithmetic inside a block counts on it.
 const MOST_CHUNK: u32 = 4096;
 const THREADS: u32 = 256;
 const MOST_TILE: u32 = 256;
@@ -126,6 +126,8 @@ impl Variant {
             format!("-DRC_BYTES={}", if self.bytes == 0 { size } else { u32::from(self.bytes) }),
             format!("-DRC_STRIDED={}", u8::from(self.bytes == 0)),
             format!("-DRC_ARGS_SIZE={}", size_of::<Args>()),
+            format!("-DRC_UNROLL={}", std::env::var("RC_UNROLL").unwrap_or("2".into())),
+            format!("-DRC_BLOCKS={}", std::env::var("RC_BLOCKS").unwrap_or("4".into())),
         ]
     }
 
@@ -143,23 +145,29 @@ impl Variant {
             DType::F64 => 1,
             _ => 2,
         };
-        let out_strides = super::strides::<3>(out);
-        let side_by_side = dims.width == 1 || (dims.value_strides[2] == 1 && out_strides[2] == 1);
-        let bytes = if side_by_side {
-            // The widest access that base, row length and all row starts allow. A stride along an
-            // axis of one is never used.
-            let row = |strides: [isize; 3], rows: usize| {
-                let used = |stride: isize, count: usize| if count > 1 { stride.unsigned_abs() } else { 0 };
-                used(strides[0], dims.batch) | used(strides[1], rows)
-            };
-            let elements = row(dims.value_strides, dims.samples) | row(out_strides, dims.targets) | dims.width;
-            let all = (elements * dtype.size()) | op.values.data() as usize | out.data() as usize;
-            1u8 << all.trailing_zeros().min(4)
-        } else {
-            0
-        };
-        Self { cell, stamp, bytes }
+        Self { cell, stamp, bytes: access_bytes(op, dims, out) }
     }
+}
+
+/// Bytes per access: the widest that bases, row lengths and row starts allow; 0 for layouts that
+/// only the general kernel takes.
+fn access_bytes(op: &Resample<'_>, dims: &Dims, out: &TensorRef<'_>) -> u8 {
+    let (size, out_strides) = (op.values.dtype().size(), super::strides::<3>(out));
+    // A stride along an axis of one is never used.
+    let bytes = |stride: isize, count: usize| if count > 1 { stride.unsigned_abs().saturating_mul(size) } else { 0 };
+    let rows = [
+        bytes(dims.value_strides[0], dims.batch),
+        bytes(dims.value_strides[1], dims.samples),
+        bytes(out_strides[0], dims.batch),
+        bytes(out_strides[1], dims.targets),
+    ];
+    let side_by_side = dims.width <= 1 || (dims.value_strides[2] == 1 && out_strides[2] == 1);
+    let fits = |number: usize| i32::try_from(number).is_ok();
+    if !(side_by_side && fits(dims.samples) && fits(rows[1]) && fits(rows[3])) {
+        return 0;
+    }
+    let all = rows.iter().fold(dims.width * size, |all, row| all | row) | op.values.data() as usize | out.data() as usize;
+    1 << all.trailing_zeros().min(4)
 }
 
 pub(super) fn resample(
@@ -180,8 +188,9 @@ pub(super) fn resample(
         return Ok(());
     }
     let variant = Variant::choose(op, dims, output.view());
-    let access = if variant.bytes == 0 { op.values.dtype().size() } else { usize::from(variant.bytes) };
-    let vectors = dims.width * op.values.dtype().size() / access;
+    let size = op.values.dtype().size();
+    let access = if variant.bytes == 0 { size } else { usize::from(variant.bytes) };
+    let vectors = dims.width * size / access;
     let (_, _, stamp_bytes) = variant.stamp();
     let plan = Plan::new(
         dims,
@@ -193,6 +202,7 @@ pub(super) fn resample(
     );
     let pointer = |tensor: &Option<TensorRef<'_>>| tensor.map_or(std::ptr::null(), |tensor| tensor.data());
     let is_wide = |tensor: &Option<TensorRef<'_>>| tensor.is_some_and(|tensor| tensor.dtype() == DType::I64);
+    let max_gap = op.max_gap.unwrap_or(f64::INFINITY);
     let flag = |condition: bool, flag: u32| if condition { flag } else { 0 };
     let args = Args {
         values: op.values.data(),
@@ -200,10 +210,10 @@ pub(super) fn resample(
         targets: op.targets.data(),
         lengths: pointer(&op.lengths),
         target_lengths: pointer(&op.target_lengths),
-        out_strides: super::strides::<3>(output.view()).map(|stride| stride as i64),
+        out_strides: in_bytes(super::strides(output.view()), size, access),
         out: output.data_mut(),
         valid,
-        value_strides: dims.value_strides.map(|stride| stride as i64),
+        value_strides: in_bytes(dims.value_strides, size, access),
         time_strides: dims.time_strides.map(|stride| stride as i64),
         target_strides: dims.target_strides.map(|stride| stride as i64),
         valid_strides: valid_strides.map(|stride| stride as i64),
@@ -214,7 +224,8 @@ pub(super) fn resample(
         tiles: plan.tiles,
         chunks: plan.chunks,
         vectors: vectors as i64,
-        max_gap: op.max_gap.unwrap_or(f64::INFINITY),
+        max_gap_nanoseconds: (max_gap * 1e9).round() as u64,
+        max_gap,
         missing: op.values.dtype().missing_bits(),
         code: u64::from(crate::ops::RESAMPLE) << 32 | u64::from(variant.stamp) << 8,
         first_row: 0,
@@ -237,7 +248,7 @@ pub(super) fn resample(
         let rows = rows_per_launch.min(dims.batch as u64 - row);
         let blocks = u32::try_from(rows * per_row)
             .map_err(|_| Error::invalid("targets", "one row needs more blocks than a launch can have"))?;
-        let grid = Grid { blocks, threads: THREADS, shared: plan.shared };
+        let grid = Grid { blocks, threads: plan.threads, shared: plan.shared };
         // SAFETY: the views were checked against dims and live on this GPU; the framework keeps
         // them until the stream has passed.
         unsafe {
@@ -245,7 +256,7 @@ pub(super) fn resample(
                 &KERNELS,
                 variant.number(),
                 grid,
-                &args.from_row(row, op.values.dtype().size(), stamp_bytes as usize),
+                &args.from_row(row, stamp_bytes as usize),
             )?
         };
         row += rows;
@@ -255,15 +266,15 @@ pub(super) fn resample(
 
 impl Args {
     /// The same for the rows from `row` on; only for batches that one grid cannot hold.
-    fn from_row(mut self, row: u64, cell: usize, stamp: usize) -> Self {
+    fn from_row(mut self, row: u64, stamp: usize) -> Self {
         if row == 0 {
             return self;
         }
         self.first_row = row;
         let row = row as i64;
         let shift = |stride: i64, size: usize| (row * stride) as isize * size as isize;
-        self.values = self.values.wrapping_offset(shift(self.value_strides[0], cell));
-        self.out = self.out.wrapping_offset(shift(self.out_strides[0], cell));
+        self.values = self.values.wrapping_offset(shift(self.value_strides[0], 1));
+        self.out = self.out.wrapping_offset(shift(self.out_strides[0], 1));
         self.times = self.times.wrapping_offset(shift(self.time_strides[0], stamp));
         self.targets = self.targets.wrapping_offset(shift(self.target_strides[0], stamp));
         let wide = |flag: u32| if self.flags & flag != 0 { 8 } else { 4 };
@@ -281,6 +292,12 @@ impl Args {
     }
 }
 
+/// Strides in bytes; that of the columns from one access to the next.
+fn in_bytes(strides: [isize; 3], size: usize, access: usize) -> [i64; 3] {
+    let [batch, row, column] = strides.map(|stride| stride as i64 * size as i64);
+    [batch, row, column * (access / size) as i64]
+}
+
 /// How the work is cut.
 #[derive(Debug, PartialEq, Eq)]
 struct Plan {
@@ -290,6 +307,7 @@ struct Plan {
     chunks: u64,
     stage: bool,
     shared: u32,
+    threads: u32,
 }
 
 impl Plan {
@@ -307,28 +325,32 @@ impl Plan {
         let blocks = |tile: u32| targets.div_ceil(u64::from(tile)) * chunks * dims.batch as u64;
         // Large tiles share the staging of stamps; small ones fill the GPU.
         let mut tile = MOST_TILE;
-        while tile > 8 && blocks(tile) < 4 * u64::from(multiprocessors) {
+        while tile > 8 && blocks(tile) < u64::from(multiprocessors) * 3 / 2 {
             tile /= 2;
         }
-        if let Some(forced) = forced_tile() {
-            tile = forced;
+        let mut threads = THREADS;
+        if let Some(forced) = forced_plan() {
+            (tile, threads) = forced;
         }
-        let pick_bytes = if variant.cell == 3 { 32 } else { 24 };
+        // As `Pick` in the kernel: two indices and a weight, aligned to 16 bytes.
+        let pick_bytes = if variant.bytes == 0 { 32 } else { 16 };
         let picks = tile * pick_bytes;
         let stamps = (dims.samples as u64).saturating_mul(u64::from(stamp_bytes));
         // A block that takes all shared memory leaves no other to hide its waiting behind.
         let stage = stamps <= u64::from(shared_memory.saturating_sub(picks)) / 2;
         let shared = picks + if stage { stamps as u32 } else { 0 };
-        Self { tile, tiles: targets.div_ceil(u64::from(tile)), chunk, chunks, stage, shared }
+        Self { tile, tiles: targets.div_ceil(u64::from(tile)), chunk, chunks, stage, shared, threads }
     }
 }
 
-/// `ROBOCACHE_RESAMPLE_TILE`: for the lab's ablations.
-fn forced_tile() -> Option<u32> {
-    static TILE: std::sync::OnceLock<Option<u32>> = std::sync::OnceLock::new();
-    *TILE.get_or_init(|| {
-        let tile = std::env::var("ROBOCACHE_RESAMPLE_TILE").ok()?.parse().ok()?;
-        (1..=MOST_TILE).contains(&tile).then_some(tile)
+/// `ROBOCACHE_RESAMPLE_PLAN=TILExTHREADS`: for the lab's ablations.
+fn forced_plan() -> Option<(u32, u32)> {
+    static PLAN: std::sync::OnceLock<Option<(u32, u32)>> = std::sync::OnceLock::new();
+    *PLAN.get_or_init(|| {
+        let text = std::env::var("ROBOCACHE_RESAMPLE_PLAN").ok()?;
+        let (tile, threads) = text.split_once('x')?;
+        let (tile, threads) = (tile.parse().ok()?, threads.parse().ok()?);
+        ((1..=1024).contains(&tile) && (32..=THREADS).contains(&threads)).then_some((tile, threads))
     })
 }
 

@@ -1,13 +1,16 @@
 // Values of streams at other times: out[b,t,:] from the one or two samples around targets[b,t].
 // Host twin: cpu.rs (the loops), locate.rs (the rules), cells.rs (blending).
-// Grid: one block per (row, tile of targets, chunk of columns); any number of threads.
-// Preconditions: Args as made by cuda.rs; rows of values and out allow loads of RC_BYTES bytes,
-//   unless RC_STRIDED. Nothing is assumed of stamps, targets and lengths.
+// Grid: one block per (row, tile of targets, chunk of columns); the block first finds the samples
+//   of its targets, with the row's stamps in shared memory where they fit, then copies rows.
+// Preconditions: Args as made by cuda.rs. Unless RC_STRIDED, rows of values and out allow accesses
+//   of RC_BYTES bytes, and indices and strides fit 32 bits. Nothing is assumed of the stamps,
+//   targets and lengths themselves.
 // Determinism: the same bits on every run, for every tile. Tolerance against the CPU: none, the
 //   same bits, but for the payload of NaN.
 //
 // RC_CELL: element type; RC_BLEND: whether it is blended or only copied; RC_STAMP: i64, double,
-// float; RC_BYTES: bytes per access; RC_STRIDED: columns are not side by side; RC_ARGS_SIZE.
+// float; RC_BYTES: bytes per access; RC_STRIDED: any strides, 64-bit; RC_ARGS_SIZE; RC_UNROLL:
+// targets in flight per thread; RC_BLOCKS: blocks that a multiprocessor should hold.
 #include "rc.cuh"
 #include "report.cuh"
 #include "locate.cuh"
@@ -18,30 +21,30 @@ typedef RC_CELL Cell;
 typedef RC_STAMP Stamp;
 
 enum Flags : u32 { CHECK = 1, WIDE_LENGTHS = 2, WIDE_TARGET_LENGTHS = 4, STAGE = 8 };
-// Mirrors `Fault` in cuda.rs.
+// Mirrors `describe` in cuda.rs.
 enum Fault : u64 { DECREASES = 1, NOT_FINITE, COARSE, OUTSIDE, LENGTH, TARGET_LENGTH };
 
-// Mirrors `Args` in cuda.rs. Strides are in elements.
+// Mirrors `Args` in cuda.rs. Strides are in elements, those of the stamps; the others in bytes.
 struct Args {
-    const Cell* values;
+    const u8* values;
     const Stamp* times;
     const Stamp* targets;
     const void* lengths;
     const void* target_lengths;
-    Cell* out;
+    u8* out;
     u8* valid;
     i64 value_strides[3], time_strides[2], target_strides[2], out_strides[3], valid_strides[2];
     i64 length_stride, target_length_stride;
     i64 samples, target_count;
     u64 tiles, chunks;  // per row
     i64 vectors;        // per row of values, RC_BYTES each
-    double max_gap;
+    Limit max_gap;
     u64 missing;
     u64 code;  // what reports start from
     u64 first_row;
     Reporter reporter;
     u32 method, extrapolate, flags, tile;
-    u32 chunk;  // vectors per chunk
+    u32 chunk;  // vectors
     u32 padding;
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
@@ -51,19 +54,120 @@ typedef Number<Cell>::Compute Weight;
 #else
 typedef float Weight;
 #endif
+#if RC_STRIDED
+typedef i64 Index;
+#else
+typedef i32 Index;
+#endif
 
-// What a target of the tile is made of; offsets are in elements.
-struct Pick {
-    i64 first, second;
+// What a target of the tile is made of; as in Place.
+struct __align__(16) Pick {
+    Index first, second;
     Weight weight;
-    Mode mode;
 };
 
 const int LANES = RC_BYTES / sizeof(Cell);
 typedef Pack<Cell, RC_BYTES> Vector;
 
-i64 given_length(const void* lengths, bool wide, i64 offset) {
-    return wide ? ((const i64*)lengths)[offset] : i64(((const i32*)lengths)[offset]);
+void found(const Args& args, Fault fault, u64 row, u64 index, u64 first, u64 second) {
+    report(args.reporter, args.code | fault, args.first_row + row, index, first, second);
+}
+
+// The length that exists, inside 0..most whatever was given; tells whether it was good.
+bool read_length(const Args& args, const void* lengths, Flags wide, i64 offset, i64 most, Fault fault, u64 row, i64& length) {
+    const i64 given = args.flags & wide ? ((const i64*)lengths)[offset] : i64(((const i32*)lengths)[offset]);
+    length = min(max(given, i64(0)), most);
+    if (given == length || !(args.flags & CHECK)) return true;
+    if (threadIdx.x == 0) found(args, fault, row, 0, u64(given), u64(most));
+    return false;
+}
+
+inline bool is_coarse(float stamp) { return fabsf(stamp) > 16777216.0f; }
+inline bool is_coarse(double) { return false; }
+inline bool is_coarse(i64) { return false; }
+
+// Looks for the first bad stamp and reports it; only called for a row that has one.
+template <class Row> void report_stamps(const Args& args, const Row& stamps, u64 row) {
+    __shared__ u64 first_bad;
+    if (threadIdx.x == 0) first_bad = ~0ull;
+    __syncthreads();
+    for (typename Row::Index i = threadIdx.x; i < stamps.length; i += blockDim.x)
+        if (!is_finite(stamps.at(i)) || (i > 0 && stamps.at(i) < stamps.at(i - 1))) {
+            atomicMin(&first_bad, u64(i));
+            break;
+        }
+    __syncthreads();
+    if (threadIdx.x == 0 && first_bad != ~0ull) {
+        const typename Row::Index at = typename Row::Index(first_bad);
+        const bool finite = is_finite(stamps.at(at));
+        found(args, finite ? DECREASES : NOT_FINITE, row, first_bad, bits_of(stamps.at(at)),
+              finite ? bits_of(stamps.at(at - 1)) : 0);
+    }
+}
+
+// Whether the row can be used. All threads of the block take part and get the same answer.
+template <class Row> bool row_is_good(const Args& args, const Row& stamps, const Stamps<Stamp>& targets, u64 row) {
+    typedef typename Row::Index Index;
+    // NaN compares as out of order, so sorted stamps are finite when both ends are.
+    bool bad = false;
+    for (Index i = threadIdx.x; i + 1 < stamps.length; i += blockDim.x) bad |= !(stamps.at(i) <= stamps.at(i + 1));
+    if (stamps.length > 0) bad |= !is_finite(stamps.at(0)) || !is_finite(stamps.at(stamps.length - 1));
+    if (__syncthreads_or(bad)) {
+        report_stamps(args, stamps, row);
+        return false;
+    }
+    if (stamps.length == 0) return true;
+    const Stamp low = stamps.at(0), high = stamps.at(stamps.length - 1);
+    if (is_coarse(low) || is_coarse(high)) {
+        const Index at = is_coarse(low) ? Index(0) : stamps.length - 1;
+        if (threadIdx.x == 0) found(args, COARSE, row, at, bits_of(stamps.at(at)), 0);
+        return false;
+    }
+    if (args.extrapolate != ERROR) return true;
+    i64 outside = -1;
+    for (i64 i = threadIdx.x; i < targets.length && outside < 0; i += blockDim.x)
+        if (targets.at(i) < low || targets.at(i) > high) outside = i;
+    if (outside >= 0) found(args, OUTSIDE, row, outside, bits_of(targets.at(outside)), 0);
+    return !__syncthreads_or(outside >= 0);
+}
+
+// Copies the row's stamps to shared memory, 16 bytes at a time where they lie so.
+void stage(const Stamps<Stamp>& stamps, Stamp* staged) {
+    const int PER = 16 / sizeof(Stamp);
+    const u32 length = u32(stamps.length);
+    u32 done = 0;
+    if (stamps.stride == 1 && (u64(stamps.data) & 15) == 0) {
+        const u32 vectors = length / PER;
+        #pragma unroll 4
+        for (u32 i = threadIdx.x; i < vectors; i += blockDim.x) ((uint4*)staged)[i] = __ldg((const uint4*)stamps.data + i);
+        done = vectors * PER;
+    }
+    #pragma unroll 4
+    for (u32 i = done + threadIdx.x; i < length; i += blockDim.x) staged[i] = stamps.at(i);
+}
+
+// Finds the samples of the tile's targets.
+template <class Row>
+void search(const Args& args, const Row& stamps, const Stamps<Stamp>& targets, bool usable, Stamp own, u64 row, i64 start,
+            u32 count, bool write_valid, Pick* picks) {
+    for (u32 t = threadIdx.x; t < count; t += blockDim.x) {
+        const i64 index = start + t;
+        const Stamp target = t == threadIdx.x ? own : targets.at(index);
+        Place<typename Row::Index> place = {-1, -1, false};
+        if (usable && index < targets.length)
+            place = locate(stamps, target, Method(args.method), Extrapolate(args.extrapolate), args.max_gap);
+        Weight weight = 0;
+#if RC_BLEND
+        if (place.first != place.second) {
+            weight = ratio(Weight(), target, stamps.at(place.first), stamps.at(place.second));
+            // A sample of weight 0 must not matter, not even as NaN.
+            if (weight == Weight(0)) place.second = place.first;
+            if (weight == Weight(1)) place.first = place.second;
+        }
+#endif
+        picks[t] = {Index(place.first), Index(place.second), weight};
+        if (write_valid) args.valid[i64(row) * args.valid_strides[0] + index * args.valid_strides[1]] = place.valid;
+    }
 }
 
 // On the line through both samples. The second form is for ends whose difference is not finite;
@@ -71,219 +175,130 @@ i64 given_length(const void* lengths, bool wide, i64 offset) {
 Vector blend(const Vector& first, const Vector& second, Weight weight) {
     Vector result;
 #if RC_BLEND
+    Weight blended[LANES];
     bool finite = true;
     #pragma unroll
     for (int i = 0; i < LANES; i++) {
         const Weight a = widen(first.lanes[i]), b = widen(second.lanes[i]);
-        const Weight blended = fma(weight, b - a, a);
-        finite &= is_finite(blended);
-        narrow(blended, result.lanes[i]);
+        blended[i] = fma(weight, b - a, a);
+        finite &= is_finite(blended[i]);
     }
     if (!finite) {
         #pragma unroll
         for (int i = 0; i < LANES; i++) {
             const Weight a = widen(first.lanes[i]), b = widen(second.lanes[i]);
-            Weight blended = fma(weight, b - a, a);
-            if (!is_finite(blended)) blended = fma(weight, b, (Weight(1) - weight) * a);
-            narrow(blended, result.lanes[i]);
+            if (!is_finite(blended[i])) blended[i] = fma(weight, b, (Weight(1) - weight) * a);
         }
     }
+    narrow_all<LANES>(blended, result.lanes);
 #else
     result = first;
 #endif
     return result;
 }
 
-Vector load(const Cell* row, i64 column, i64 stride) {
+Vector load(const u8* place) {
     Vector vector;
 #if RC_STRIDED
-    vector.lanes[0] = row[column * stride];
+    vector.lanes[0] = *(const Cell*)place;
 #else
-    vector.raw = __ldg((const typename Raw<RC_BYTES>::Type*)row + column);
+    vector.raw = __ldg((const typename Raw<RC_BYTES>::Type*)place);
 #endif
     return vector;
 }
 
-void store(Cell* row, i64 column, i64 stride, const Vector& vector) {
+void store(u8* place, const Vector& vector) {
 #if RC_STRIDED
-    row[column * stride] = vector.lanes[0];
+    *(Cell*)place = vector.lanes[0];
 #else
-    __stcs((typename Raw<RC_BYTES>::Type*)row + column, vector.raw);
+    __stcs((typename Raw<RC_BYTES>::Type*)place, vector.raw);
 #endif
 }
 
-void found(const Args& args, Fault fault, u64 row, u64 index, u64 first, u64 second) {
-    report(args.reporter, args.code | fault, args.first_row + row, index, first, second);
-}
-
-// Looks for the first bad stamp and reports it; only called for a row that has one.
-template <class S> void report_stamps(const Args& args, const Stamps<S>& stamps, u64 row) {
-    __shared__ u64 first_bad;
-    if (threadIdx.x == 0) first_bad = ~0ull;
-    __syncthreads();
-    for (i64 i = threadIdx.x; i < stamps.length; i += blockDim.x)
-        if (!is_finite(stamps.at(i)) || (i > 0 && stamps.at(i) < stamps.at(i - 1))) {
-            atomicMin(&first_bad, u64(i));
-            break;
-        }
-    __syncthreads();
-    if (threadIdx.x == 0 && first_bad != ~0ull) {
-        const S stamp = stamps.at(i64(first_bad));
-        const bool finite = is_finite(stamp);
-        found(args, finite ? DECREASES : NOT_FINITE, row, first_bad, bits_of(stamp),
-               finite ? bits_of(stamps.at(i64(first_bad) - 1)) : 0);
-    }
-}
-
-inline bool is_coarse(float stamp) { return fabsf(stamp) > 16777216.0f; }
-inline bool is_coarse(double) { return false; }
-inline bool is_coarse(i64) { return false; }
-
-// Whether the row can be used. All threads of the block take part and get the same answer.
-template <class S> bool row_is_good(const Args& args, const Stamps<S>& stamps, const Stamps<S>& targets, u64 row) {
-    bool bad = false;
-    for (i64 i = threadIdx.x; i + 1 < stamps.length; i += blockDim.x) bad |= !(stamps.at(i) <= stamps.at(i + 1));
-    if (stamps.length > 0) bad |= !is_finite(stamps.at(0)) || !is_finite(stamps.at(stamps.length - 1));
-    if (__syncthreads_or(bad)) {
-        report_stamps(args, stamps, row);
-        return false;
-    }
-    if (stamps.length == 0) return true;
-    const S low = stamps.at(0), high = stamps.at(stamps.length - 1);
-    if (is_coarse(low) || is_coarse(high)) {
-        const bool at_start = is_coarse(low);
-        if (threadIdx.x == 0)
-            found(args, COARSE, row, at_start ? 0 : stamps.length - 1, bits_of(at_start ? low : high), 0);
-        return false;
-    }
-    if (args.extrapolate != ERROR) return true;
-    i64 outside = -1;
-    for (i64 i = threadIdx.x; i < targets.length && outside < 0; i += blockDim.x)
-        if (targets.at(i) < low || targets.at(i) > high) outside = i;
-    if (outside >= 0)
-        found(args, OUTSIDE, row, outside, bits_of(targets.at(outside)), 0);
-    return !__syncthreads_or(outside >= 0);
-}
-
-// One target of the tile, found in stamps that lie in global or shared memory.
-template <class S>
-void search(const Args& args, const Stamps<S>& stamps, bool usable, S target, u64 row, i64 index, bool write_valid, Pick& pick) {
-    Place place = {0, 0, MISSING, false};
-    if (usable) place = locate(stamps, target, Method(args.method), Extrapolate(args.extrapolate), args.max_gap);
-    pick.weight = 0;
+// Writes one vector of every `step`-th target from `t` on.
+void copy_column(const Args& args, const u8* values, u8* out, const Pick* picks, u32 t, u32 count, u32 step) {
+    const int UNROLL = RC_UNROLL;
+    const Index value_stride = Index(args.value_strides[1]), out_stride = Index(args.out_strides[1]);
+    for (; t < count; t += step * UNROLL) {
+        Pick pick[UNROLL];
+        Vector first[UNROLL], second[UNROLL];
+        // Everything is asked for before anything is used. Where there is no value, or no second
+        // sample, some sample is read all the same: that is cheaper than to ask.
+        #pragma unroll
+        for (int u = 0; u < UNROLL; u++) {
+            pick[u] = picks[min(t + u * step, count - 1)];
+            first[u] = load(values + i64(max(pick[u].first, Index(0))) * value_stride);
 #if RC_BLEND
-    if (place.mode == BLEND) {
-        pick.weight = ratio(Weight(), target, stamps.at(place.first), stamps.at(place.second));
-        // A sample of weight 0 must not matter, not even as NaN.
-        if (pick.weight == Weight(0)) place.mode = TAKE;
-        if (pick.weight == Weight(1)) { place.mode = TAKE; place.first = place.second; }
-    }
+            second[u] = load(values + i64(max(pick[u].second, Index(0))) * value_stride);
 #endif
-    pick.first = place.first * args.value_strides[1];
-    pick.second = place.second * args.value_strides[1];
-    pick.mode = place.mode;
-    if (write_valid) args.valid[i64(row) * args.valid_strides[0] + index * args.valid_strides[1]] = place.valid;
+        }
+        #pragma unroll
+        for (int u = 0; u < UNROLL; u++) {
+            if (t + u * step >= count) break;
+            Vector result = first[u];
+#if RC_BLEND
+            if (pick[u].first != pick[u].second) result = blend(first[u], second[u], pick[u].weight);
+#endif
+            if (pick[u].first < 0) {
+                union { u64 bits; Cell cell; } missing = {args.missing};
+                #pragma unroll
+                for (int i = 0; i < LANES; i++) result.lanes[i] = missing.cell;
+            }
+            store(out + i64(Index(t + u * step)) * out_stride, result);
+        }
+    }
 }
 
-extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant__ Args args) {
+extern "C" __global__ void __launch_bounds__(256, RC_BLOCKS) RC_ENTRY(const __grid_constant__ Args args) {
     extern __shared__ __align__(16) unsigned char shared[];
     Pick* picks = (Pick*)shared;
-    Stamp* staged = (Stamp*)(shared + args.tile * sizeof(Pick));
+    Stamp* staged = (Stamp*)(picks + args.tile);
 
     // Rows in the slow position: neighbours share a row's stamps in the cache.
     u64 unit = blockIdx.x;
-    const u64 chunk = unit % args.chunks;
-    unit /= args.chunks;
-    const u64 tile = unit % args.tiles, row = unit / args.tiles;
+    u64 chunk = 0, tile = 0;
+    if (args.chunks > 1) { chunk = unit % args.chunks; unit /= args.chunks; }
+    if (args.tiles > 1) { tile = unit % args.tiles; unit /= args.tiles; }
+    const u64 row = unit;
     const i64 start = i64(tile * args.tile);
     const u32 count = u32(min(i64(args.tile), args.target_count - start));
 
     Stamps<Stamp> stamps = {args.times + i64(row) * args.time_strides[0], args.time_strides[1], args.samples};
     Stamps<Stamp> targets = {args.targets + i64(row) * args.target_strides[0], args.target_strides[1], args.target_count};
     // The target is on its way while the stamps are looked at.
-    Stamp target = 0;
-    if (threadIdx.x < count) target = targets.at(start + threadIdx.x);
+    Stamp own = 0;
+    if (threadIdx.x < count) own = targets.at(start + threadIdx.x);
 
     bool usable = true;
-    if (args.lengths) {
-        const i64 given = given_length(args.lengths, args.flags & WIDE_LENGTHS, i64(row) * args.length_stride);
-        stamps.length = min(max(given, i64(0)), args.samples);
-        if ((args.flags & CHECK) && given != stamps.length) {
-            if (threadIdx.x == 0) found(args, LENGTH, row, 0, u64(given), u64(args.samples));
-            usable = false;
-        }
-    }
-    if (args.target_lengths) {
-        const i64 given = given_length(args.target_lengths, args.flags & WIDE_TARGET_LENGTHS, i64(row) * args.target_length_stride);
-        targets.length = min(max(given, i64(0)), args.target_count);
-        if ((args.flags & CHECK) && given != targets.length) {
-            if (threadIdx.x == 0) found(args, TARGET_LENGTH, row, 0, u64(given), u64(args.target_count));
-            usable = false;
-        }
-    }
+    if (args.lengths)
+        usable &= read_length(args, args.lengths, WIDE_LENGTHS, i64(row) * args.length_stride, args.samples, LENGTH, row, stamps.length);
+    if (args.target_lengths)
+        usable &= read_length(args, args.target_lengths, WIDE_TARGET_LENGTHS, i64(row) * args.target_length_stride,
+                              args.target_count, TARGET_LENGTH, row, targets.length);
 
     const bool write_valid = args.valid && chunk == 0;
     if (args.flags & STAGE) {
-        #pragma unroll 4
-        for (u32 i = threadIdx.x; i < u32(stamps.length); i += blockDim.x) staged[i] = stamps.at(i);
+        stage(stamps, staged);
         __syncthreads();
-        const Stamps<Stamp> near = {staged, 1, stamps.length};
+        const Staged<Stamp> near = {staged, i32(stamps.length)};
         if (usable && (args.flags & CHECK)) usable = row_is_good(args, near, targets, row);
-        for (u32 t = threadIdx.x; t < count; t += blockDim.x) {
-            const i64 index = start + t;
-            if (t != threadIdx.x) target = targets.at(index);
-            search(args, near, usable && index < targets.length, target, row, index, write_valid, picks[t]);
-        }
+        search(args, near, targets, usable, own, row, start, count, write_valid, picks);
     } else {
         if (usable && (args.flags & CHECK)) usable = row_is_good(args, stamps, targets, row);
-        for (u32 t = threadIdx.x; t < count; t += blockDim.x) {
-            const i64 index = start + t;
-            if (t != threadIdx.x) target = targets.at(index);
-            search(args, stamps, usable && index < targets.length, target, row, index, write_valid, picks[t]);
-        }
+        search(args, stamps, targets, usable, own, row, start, count, write_valid, picks);
     }
     __syncthreads();
 
-    const Cell* values = args.values + i64(row) * args.value_strides[0];
-    Cell* out = args.out + i64(row) * args.out_strides[0] + start * args.out_strides[1];
+    const u8* values = args.values + i64(row) * args.value_strides[0];
+    u8* out = args.out + i64(row) * args.out_strides[0] + start * args.out_strides[1];
     const i64 first_vector = i64(chunk * args.chunk);
     const u32 vectors = u32(min(i64(args.chunk), args.vectors - first_vector));
-    // i / vectors by multiplication: exact for the at most 2^20 items and 2^12 vectors of a tile.
-    const u32 reciprocal = vectors > 1 ? u32((0x100000000ull + vectors - 1) / vectors) : 0;
-    const u32 items = count * vectors;
-    const int UNROLL = 4;
-    for (u32 base = threadIdx.x; base < items; base += blockDim.x * UNROLL) {
-        Vector first[UNROLL], second[UNROLL];
-        // Everything is asked for before anything is used.
-        #pragma unroll
-        for (int u = 0; u < UNROLL; u++) {
-            const u32 item = base + u * blockDim.x;
-            if (item >= items) break;
-            const u32 t = vectors > 1 ? __umulhi(item, reciprocal) : item;
-            const i64 column = first_vector + (item - t * vectors);
-            const Pick& pick = picks[t];
-            if (pick.mode != MISSING) first[u] = load(values + pick.first, column, args.value_strides[2]);
-#if RC_BLEND
-            if (pick.mode == BLEND) second[u] = load(values + pick.second, column, args.value_strides[2]);
-#endif
-        }
-        #pragma unroll
-        for (int u = 0; u < UNROLL; u++) {
-            const u32 item = base + u * blockDim.x;
-            if (item >= items) break;
-            const u32 t = vectors > 1 ? __umulhi(item, reciprocal) : item;
-            const i64 column = first_vector + (item - t * vectors);
-            const Pick& pick = picks[t];
-            Vector result = first[u];
-#if RC_BLEND
-            if (pick.mode == BLEND) result = blend(first[u], second[u], pick.weight);
-#endif
-            if (pick.mode == MISSING) {
-                union { u64 bits; Cell cell; } missing = {args.missing};
-                #pragma unroll
-                for (int i = 0; i < LANES; i++) result.lanes[i] = missing.cell;
-            }
-            store(out + i64(t) * args.out_strides[1], column, args.out_strides[2], result);
-        }
+    // A thread keeps its column and goes through targets; wide rows take several rounds.
+    const u32 across = min(vectors, blockDim.x), step = blockDim.x / max(across, 1u);
+    const u32 t = threadIdx.x / max(across, 1u);
+    if (t >= step) return;
+    for (u32 v = threadIdx.x - t * across; v < vectors; v += across) {
+        const i64 column = first_vector + v;
+        copy_column(args, values + column * args.value_strides[2], out + column * args.out_strides[2], picks, t, count, step);
     }
 }
