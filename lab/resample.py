@@ -25,7 +25,6 @@ from timing import (
     buffer_sets,
     cpu_copy,
     event_time,
-    fastest,
     gpu_copy,
     graph_time,
     host_time,
@@ -218,26 +217,32 @@ def compiled(inputs: Inputs) -> tuple[Contenders, dict[str, str]]:
     return done, failed
 
 
-def best(forms: Contenders, inputs: Inputs) -> str:
-    """The fastest form for these inputs."""
+def form_times(forms: Contenders, inputs: Inputs) -> dict[str, float]:
+    """Microseconds of each form, by a short look: only to choose among them."""
+    calls = {name: partial(form, inputs) for name, form in forms.items()}
     if inputs.values.device.type == "cpu":
-        return fastest({name: partial(form, inputs) for name, form in forms.items()})
-    return min(forms, key=lambda name: event_time([partial(forms[name], inputs)], 0.1).median)
+        seen = race(calls, 0.3, rounds=2, least=1)
+    else:
+        seen = {name: event_time([call], 0.1) for name, call in calls.items()}
+    return {name: spread.median * 1e6 for name, spread in seen.items()}
 
 
 def gather_contenders(rc: ModuleType, inputs: Inputs) -> tuple[Contenders, dict[str, Any]]:
-    """Who takes part, and which of torch's forms stand for it."""
-    eager_forms = {name: on_inputs(form) for name, form in FORMS.items()}
+    """Who takes part; torch with the faster of its forms, eager and compiled."""
     compile_forms, failed = compiled(inputs)
-    notes: dict[str, Any] = {"eager_form": best(eager_forms, inputs), "compile_failed": failed}
+    peers = {
+        "eager": {name: on_inputs(form) for name, form in FORMS.items()},
+        "compile": compile_forms,
+    }
     contenders: Contenders = {
         "robocache_out": lambda x: rc.resample(x.values, x.times, x.targets, out=x.out),
         "robocache": lambda x: rc.resample(x.values, x.times, x.targets),
-        "eager": eager_forms[notes["eager_form"]],
     }
-    if compile_forms:
-        notes["compile_form"] = best(compile_forms, inputs)
-        contenders["compile"] = compile_forms[notes["compile_form"]]
+    notes: dict[str, Any] = {"compile_failed": failed}
+    for peer, forms in peers.items():
+        seen = notes[f"{peer}_forms_us"] = form_times(forms, inputs)
+        if forms:
+            contenders[peer] = forms[min(seen, key=seen.__getitem__)]
     return contenders, notes
 
 
@@ -383,7 +388,7 @@ def report(rows: list[dict[str, Any]], device: str) -> None:
         print_table(["B,S,T,D", "floor", *contenders], lines)
     print()
     print_table(
-        ["B,S,T,D", "MB", "copy GB/s", "of copy", "x eager", "x compile", "eager by"],
+        ["B,S,T,D", "MB", "copy GB/s", "of copy", "x eager", "x compile", "eager forms in us"],
         [
             [
                 row["row"],
@@ -392,7 +397,7 @@ def report(rows: list[dict[str, Any]], device: str) -> None:
                 number(row["copy_fraction"], 2),
                 number(row["times_eager"]),
                 number(row["times_compile"]),
-                row["eager_form"],
+                ", ".join(f"{form} {number(us)}" for form, us in row["eager_forms_us"].items()),
             ]
             for row in rows
         ],

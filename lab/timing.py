@@ -117,12 +117,6 @@ def race(
     return {name: Spread.of(seen) for name, seen in times.items()}
 
 
-def fastest(contenders: Mapping[str, Call], seconds: float = 0.3) -> str:
-    """The name of the contender with the lowest median in a short race."""
-    spreads = race(contenders, seconds, rounds=2, least=1)
-    return min(spreads, key=lambda name: spreads[name].median)
-
-
 # --- GPU --------------------------------------------------------------------------------------
 
 
@@ -225,7 +219,8 @@ def cpu_copy(threads: int) -> Copy:
         "torch copy_": lambda: target.copy_(source),
         "numpy.copyto in threads": lambda: list(pool.map(lambda part: np.copyto(*part), parts)),
     }
-    name = fastest(copies)
+    seen = race(copies, 0.3)
+    name = min(seen, key=lambda copy: seen[copy].median)
     return Copy(name, copies[name], 2 * size)
 
 

@@ -68,6 +68,9 @@ pub(crate) fn describe<'py>(name: &'static str, object: &Bound<'py, PyAny>) -> R
     };
     // SAFETY: a producer fills shape and strides with `ndim` elements.
     let description = unsafe { describe_tensor(tensor)? };
+    // JAX arrays never change, whatever their capsule says.
+    let module = object.get_type().module().map(|name| name.to_string()).unwrap_or_default();
+    let read_only = read_only || module.starts_with("jax");
     Ok(Described { description, read_only, keep: Keep::Loan { _loan: loan } })
 }
 

@@ -84,7 +84,10 @@ impl<'py> Input<'py> {
             return refused("it is read-only");
         }
         if matches!(self._keep, Keep::Copy { .. }) {
-            return refused(&format!("{} is not a plain array", options::type_name(&self.object)));
+            let name = options::type_name(&self.object);
+            return refused(&format!(
+                "this {name} can only be read as a copy (byte order, alignment, or not an array)"
+            ));
         }
         let Description { data, dtype, device, layout } = self.description;
         // SAFETY: as for `view`; writing races are the caller's, as with every framework's `out=`.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyBool, PyList, PyString, PyTuple};
 use robocache::plan::Budget;
 use robocache::{Device, Error, ErrorKind, Result};
 
@@ -39,7 +39,8 @@ pub(crate) fn budget(value: Option<&Bound<'_, PyAny>>) -> Result<Option<Budget>>
     let Some(value) = value else {
         return Ok(None);
     };
-    if let Ok(bytes) = value.extract::<u64>()
+    if !value.is_instance_of::<PyBool>()
+        && let Ok(bytes) = value.extract::<u64>()
         && bytes > 0
     {
         return Ok(Some(Budget::Bytes(bytes)));
@@ -53,6 +54,13 @@ pub(crate) fn device(value: Option<&Bound<'_, PyAny>>, data: Device) -> Result<(
     let Some(value) = value else {
         return Ok(());
     };
+    if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
+        return Err(match no_gpu(value.py()) {
+            Some(reason) => Error::new(ErrorKind::NoDevice, format!("no GPU is usable: {reason}")),
+            None => Error::new(ErrorKind::Unsupported, "several devices are not implemented yet; pass one"),
+        }
+        .argument("device"));
+    }
     let text = value.str().map(|text| text.to_string_lossy().into_owned()).unwrap_or_default();
     if text == "auto" {
         if data == Device::Cpu {

@@ -1,7 +1,7 @@
 //! `robocache.resample`.
 
 use pyo3::prelude::*;
-use pyo3::types::PyList;
+use pyo3::types::{PyList, PyTuple};
 use robocache::ops::Resample;
 use robocache::ops::resample::{Extrapolate, Method};
 use robocache::{Context, Error, Op, Result, prepare};
@@ -101,7 +101,7 @@ pub(crate) fn resample<'py>(
 }
 
 fn method_of(method: Option<&Bound<'_, PyAny>>) -> Result<Method> {
-    if method.is_some_and(|method| method.is_instance_of::<PyList>()) {
+    if method.is_some_and(|method| method.is_instance_of::<PyList>() || method.is_instance_of::<PyTuple>()) {
         return Err(Error::unsupported("method", "column ranges are not implemented yet; pass one name"));
     }
     options::choice("method", method, Method::Linear)

@@ -21,6 +21,7 @@ pub(crate) struct Torch {
     parameter: Py<PyType>,
     is_grad_enabled: Py<PyAny>,
     empty: Py<PyAny>,
+    forward_ad: Py<PyAny>,
     api: Option<&'static ExchangeApi>,
 }
 
@@ -58,6 +59,7 @@ impl Torch {
             parameter: module.getattr("nn")?.getattr("Parameter")?.cast_into::<PyType>()?.unbind(),
             is_grad_enabled: module.getattr("is_grad_enabled")?.unbind(),
             empty: module.getattr("empty")?.unbind(),
+            forward_ad: module.getattr("autograd")?.getattr("forward_ad")?.unbind(),
             tensor: tensor.unbind(),
         })
     }
@@ -66,15 +68,17 @@ impl Torch {
     pub(crate) fn describe<'py>(&self, name: &'static str, tensor: &Bound<'py, PyAny>) -> Result<Described<'py>> {
         let py = tensor.py();
         let refused = |error: PyErr| errors::from_python(py, ErrorKind::Unsupported, name, &error);
-        let wants_grad = |tensor: &Bound<'py, PyAny>| -> PyResult<bool> {
-            Ok(tensor.getattr(intern!(py, "requires_grad"))?.is_truthy()?
-                && self.is_grad_enabled.call0(py)?.is_truthy(py)?)
-        };
-        if wants_grad(tensor).map_err(refused)? {
+        if self.wants_grad(tensor).map_err(refused)? {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 "requires grad, but there is no gradient yet; pass a detached tensor or use torch.no_grad()",
             ));
+        }
+        // Views such as `z.conj().imag` are negated only when read, which DLPack does not tell.
+        if tensor.call_method0(intern!(py, "is_neg")).and_then(|neg| neg.is_truthy()).map_err(refused)? {
+            let copy = tensor.call_method0("resolve_neg").map_err(refused)?;
+            let Described { description, .. } = self.describe(name, &copy)?;
+            return Ok(Described { description, read_only: true, keep: Keep::Copy { _copy: copy } });
         }
         let class = tensor.get_type();
         let exact = class.is(self.tensor.bind(py)) || class.is(self.parameter.bind(py));
@@ -98,6 +102,21 @@ impl Torch {
         // SAFETY: torch filled shape and strides, which live as long as the tensor.
         let description = unsafe { describe_tensor(&described)? };
         Ok(Described { description, read_only: false, keep: Keep::Nothing })
+    }
+
+    /// Whether a gradient, backward or forward, is expected to pass through.
+    fn wants_grad(&self, tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let py = tensor.py();
+        if tensor.getattr(intern!(py, "requires_grad"))?.is_truthy()?
+            && self.is_grad_enabled.call0(py)?.is_truthy(py)?
+        {
+            return Ok(true);
+        }
+        let forward = self.forward_ad.bind(py);
+        // Entering a level of forward differentiation is rare; looking for it costs a load.
+        let level =
+            forward.getattr(intern!(py, "_current_level")).and_then(|level| level.extract::<i64>()).unwrap_or(-1);
+        Ok(level >= 0 && !forward.call_method1("unpack_dual", (tensor,))?.getattr("tangent")?.is_none())
     }
 
     /// The handle of torch's current stream on a GPU.

@@ -16,7 +16,7 @@ from generate import EPOCH_NS, Case, random_values
 from helpers import COPIED, FLOATS, dtype_of
 
 # Public names that compute nothing and so have no row. Exceptions are left out by their class.
-NON_OPS: frozenset[str] = frozenset({"__version__"})
+NON_OPS: frozenset[str] = frozenset({"__version__", "synchronize", "warmup"})
 
 
 @dataclass(frozen=True)

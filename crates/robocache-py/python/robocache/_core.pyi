@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeVar, overload
 
-__all__ = ["__version__", "command_line", "resample"]
+__all__ = ["__version__", "command_line", "resample", "synchronize", "warmup"]
 
 __version__: str
 
@@ -27,6 +27,7 @@ def resample(
     return_valid: Literal[False] = False,
     out: _Values | None = None,
     device: Any = None,
+    stream: Any = None,
     max_memory: int | str | None = None,
     check: bool = True,
 ) -> _Values: ...
@@ -44,6 +45,7 @@ def resample(
     return_valid: Literal[True],
     out: _Values | tuple[_Values, _Values] | None = None,
     device: Any = None,
+    stream: Any = None,
     max_memory: int | str | None = None,
     check: bool = True,
 ) -> tuple[_Values, _Values]: ...
@@ -61,7 +63,10 @@ def resample(
     return_valid: bool = False,
     out: Any = None,
     device: Any = None,
+    stream: Any = None,
     max_memory: int | str | None = None,
     check: bool = True,
 ) -> Any: ...
+def synchronize(timeout: float | None = None) -> None: ...
+def warmup(op: Literal["resample"], *arguments: Any, **options: Any) -> None: ...
 def command_line(arguments: list[str]) -> int: ...

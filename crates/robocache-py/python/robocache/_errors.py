@@ -35,7 +35,9 @@ class RoboCacheError(Exception):
         return str(self.args[0]) if self.args else ""
 
 
-def _restore(cls: type[RoboCacheError], message: str, place: dict[str, str | None]) -> RoboCacheError:
+def _restore(
+    cls: type[RoboCacheError], message: str, place: dict[str, str | None]
+) -> RoboCacheError:
     return cls(message, **place)
 
 

@@ -183,8 +183,9 @@ impl DType {
                 7..=14 => "float8",
                 _ => "unknown type of",
             };
+            let bits = if class == "float8" { String::new() } else { dtype.bits.to_string() };
             let lanes = if dtype.lanes == 1 { String::new() } else { format!(" with {} lanes", dtype.lanes) };
-            Error::new(ErrorKind::Unsupported, format!("dtype {class}{}{lanes} is not supported", dtype.bits))
+            Error::new(ErrorKind::Unsupported, format!("dtype {class}{bits}{lanes} is not supported"))
         })
     }
 }

@@ -35,12 +35,16 @@ pub(super) trait Cell: Copy + Send + Sync + 'static {
 }
 
 /// On the line through `a` at 0 and `b` at 1. Equal ends give that value exactly. The second
-/// form is for ends so far apart, or infinite, that their difference has no finite value.
+/// form is for points between ends so far apart, or infinite, that their difference is not finite.
 macro_rules! lerp {
     ($a:expr, $b:expr, $weight:expr) => {{
         let (a, b, weight) = ($a, $b, $weight);
-        let blended = weight.mul_add(b - a, a);
-        if blended.is_finite() { blended } else { weight.mul_add(b, (1.0 - weight) * a) }
+        let difference = b - a;
+        if difference.is_finite() || !(weight > 0.0 && weight < 1.0) {
+            weight.mul_add(difference, a)
+        } else {
+            weight.mul_add(b, (1.0 - weight) * a)
+        }
     }};
 }
 
@@ -130,10 +134,12 @@ unsafe fn blend_8_f16(first: *const f16, second: *const f16, weight: f32, out: *
         let a = _mm256_cvtph_ps(_mm_loadu_si128(first.cast()));
         let b = _mm256_cvtph_ps(_mm_loadu_si128(second.cast()));
         let w = _mm256_set1_ps(weight);
-        let blended = _mm256_fmadd_ps(w, _mm256_sub_ps(b, a), a);
-        let limit = _mm256_set1_ps(f32::MAX);
-        let size = _mm256_andnot_ps(_mm256_set1_ps(-0.0), blended);
-        let finite = _mm256_cmp_ps::<_CMP_LE_OQ>(size, limit);
+        let difference = _mm256_sub_ps(b, a);
+        let blended = _mm256_fmadd_ps(w, difference, a);
+        // Past the ends everything counts as finite.
+        let limit = if weight > 0.0 && weight < 1.0 { f32::MAX } else { f32::INFINITY };
+        let size = _mm256_andnot_ps(_mm256_set1_ps(-0.0), difference);
+        let finite = _mm256_cmp_ps::<_CMP_LE_OQ>(size, _mm256_set1_ps(limit));
         let rest = _mm256_mul_ps(_mm256_sub_ps(_mm256_set1_ps(1.0), w), a);
         let far = _mm256_fmadd_ps(w, b, rest);
         let result = _mm256_blendv_ps(far, blended, finite);
@@ -203,6 +209,8 @@ mod tests {
         assert_eq!(f32::blend(-f32::MAX, f32::MAX, 0.5), 0.0);
         assert_eq!(f64::blend(f64::INFINITY, 1.0, 0.5), f64::INFINITY);
         assert!(f32::blend(f32::INFINITY, f32::NEG_INFINITY, 0.5).is_nan());
+        assert_eq!(f32::blend(1e38, 2e38, 10.0), f32::INFINITY);
+        assert_eq!(f32::blend(0.0, 1.0, f32::NEG_INFINITY), f32::NEG_INFINITY);
     }
 
     #[test]

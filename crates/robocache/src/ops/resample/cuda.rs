@@ -166,7 +166,8 @@ fn access_bytes(op: &Resample<'_>, dims: &Dims, out: &TensorRef<'_>) -> u8 {
     if !(side_by_side && fits(dims.samples) && fits(rows[1]) && fits(rows[3])) {
         return 0;
     }
-    let all = rows.iter().fold(dims.width * size, |all, row| all | row) | op.values.data() as usize | out.data() as usize;
+    let all =
+        rows.iter().fold(dims.width * size, |all, row| all | row) | op.values.data() as usize | out.data() as usize;
     1 << all.trailing_zeros().min(4)
 }
 
@@ -251,14 +252,7 @@ pub(super) fn resample(
         let grid = Grid { blocks, threads: plan.threads, shared: plan.shared };
         // SAFETY: the views were checked against dims and live on this GPU; the framework keeps
         // them until the stream has passed.
-        unsafe {
-            launcher.launch(
-                &KERNELS,
-                variant.number(),
-                grid,
-                &args.from_row(row, stamp_bytes as usize),
-            )?
-        };
+        unsafe { launcher.launch(&KERNELS, variant.number(), grid, &args.from_row(row, stamp_bytes as usize))? };
         row += rows;
     }
     Ok(())

@@ -49,8 +49,9 @@ inline double ratio(double, i64 target, i64 first, i64 second) {
     return target < first ? -size : size;
 }
 inline float ratio(float, double target, double first, double second) {
-    const float weight = float(target - first) / float(second - first);
-    return is_finite(weight) ? weight : float((target - first) / (second - first));
+    const float gap = float(second - first);
+    const bool normal = gap >= 1.17549435e-38f && is_finite(gap);
+    return normal ? float(target - first) / gap : float((target - first) / (second - first));
 }
 inline double ratio(double, double target, double first, double second) { return (target - first) / (second - first); }
 inline float ratio(float, float target, float first, float second) { return (target - first) / (second - first); }

@@ -70,9 +70,9 @@ impl Stamp for f64 {
         self - earlier <= later - self
     }
     fn weight_f32(self, first: Self, second: Self) -> f32 {
-        let weight = (self - first) as f32 / (second - first) as f32;
-        // Differences outside the range of f32 would give 0/0 or inf/inf.
-        if weight.is_finite() { weight } else { ((self - first) / (second - first)) as f32 }
+        let gap = (second - first) as f32;
+        // A gap outside the range of f32 has no digits there, or is infinite.
+        if gap.is_normal() { (self - first) as f32 / gap } else { ((self - first) / (second - first)) as f32 }
     }
     fn weight_f64(self, first: Self, second: Self) -> f64 {
         (self - first) / (second - first)
@@ -308,6 +308,7 @@ mod tests {
     fn tiny_and_huge_float_gaps_have_a_weight() {
         assert_eq!(1e-300f64.weight_f32(0.0, 2e-300), 0.5);
         assert_eq!(1e300f64.weight_f32(0.0, 2e300), 0.5);
+        assert_eq!(2.5e38f64.weight_f32(0.0, 1e39), 0.25);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Values of a stream at other times than it was recorded at.
 //!
-//! The rules that all backends follow are those of [`locate`]; this file holds the arguments and
+//! The rules that all backends follow are those of `locate.rs`; this file holds the arguments and
 //! every check that needs no data.
 
 mod cells;

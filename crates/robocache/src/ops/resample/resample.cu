@@ -170,8 +170,8 @@ void search(const Args& args, const Row& stamps, const Stamps<Stamp>& targets, b
     }
 }
 
-// On the line through both samples. The second form is for ends whose difference is not finite;
-// it is rare, so all lanes take it together.
+// On the line through both samples. The second form is for points between ends whose difference
+// is not finite; it is rare, so all lanes take it together.
 Vector blend(const Vector& first, const Vector& second, Weight weight) {
     Vector result;
 #if RC_BLEND
@@ -180,14 +180,15 @@ Vector blend(const Vector& first, const Vector& second, Weight weight) {
     #pragma unroll
     for (int i = 0; i < LANES; i++) {
         const Weight a = widen(first.lanes[i]), b = widen(second.lanes[i]);
-        blended[i] = fma(weight, b - a, a);
-        finite &= is_finite(blended[i]);
+        const Weight difference = b - a;
+        blended[i] = fma(weight, difference, a);
+        finite &= is_finite(difference);
     }
-    if (!finite) {
+    if (!finite && weight > Weight(0) && weight < Weight(1)) {
         #pragma unroll
         for (int i = 0; i < LANES; i++) {
             const Weight a = widen(first.lanes[i]), b = widen(second.lanes[i]);
-            if (!is_finite(blended[i])) blended[i] = fma(weight, b, (Weight(1) - weight) * a);
+            if (!is_finite(b - a)) blended[i] = fma(weight, b, (Weight(1) - weight) * a);
         }
     }
     narrow_all<LANES>(blended, result.lanes);
