@@ -30,47 +30,10 @@ struct bf16 { u16 bits; };
     X(int64, i64) \
     X(bool, bool)
 
-// What an element computes in, and the way there and back. Conversions round to nearest even.
+// What an element computes in.
 template <class T> struct Number { typedef T Compute; };
 template <> struct Number<f16> { typedef float Compute; };
 template <> struct Number<bf16> { typedef float Compute; };
-
-inline float widen(f16 x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits)); return y; }
-inline float widen(bf16 x) { return __uint_as_float(u32(x.bits) << 16); }
-inline float widen(float x) { return x; }
-inline double widen(double x) { return x; }
-
-inline void narrow(float x, f16& y) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x)); }
-inline void narrow(float x, bf16& y) { asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x)); }
-inline void narrow(float x, float& y) { y = x; }
-inline void narrow(double x, double& y) { y = x; }
-
-// Whole vectors: two halves in one instruction.
-template <int COUNT, class C, class T> void narrow_all(const C (&from)[COUNT], T (&to)[COUNT]) {
-    #pragma unroll
-    for (int i = 0; i < COUNT; i++) narrow(from[i], to[i]);
-}
-inline u32 narrow_pair(float low, float high, f16) {
-    u32 pair;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    return pair;
-}
-inline u32 narrow_pair(float low, float high, bf16) {
-    u32 pair;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    return pair;
-}
-template <int COUNT, class T> void narrow_pairs(const float (&from)[COUNT], T (&to)[COUNT]) {
-    #pragma unroll
-    for (int i = 0; i + 1 < COUNT; i += 2) {
-        const u32 pair = narrow_pair(from[i], from[i + 1], T());
-        to[i].bits = u16(pair);
-        to[i + 1].bits = u16(pair >> 16);
-    }
-    if (COUNT % 2) narrow(from[COUNT - 1], to[COUNT - 1]);
-}
-template <int COUNT> void narrow_all(const float (&from)[COUNT], f16 (&to)[COUNT]) { narrow_pairs(from, to); }
-template <int COUNT> void narrow_all(const float (&from)[COUNT], bf16 (&to)[COUNT]) { narrow_pairs(from, to); }
 
 inline bool is_finite(float x) { return fabsf(x) <= 3.402823466e38f; }
 inline bool is_finite(double x) { return fabs(x) <= 1.7976931348623157e308; }
@@ -79,7 +42,7 @@ inline bool is_nan(float x) { return x != x; }
 inline bool is_nan(double x) { return x != x; }
 inline bool is_nan(i64) { return false; }
 
-// A vector of BYTES bytes, as one load or store.
+// Memory of BYTES bytes, as one load or store.
 template <int BYTES> struct Raw;
 template <> struct Raw<16> { typedef uint4 Type; };
 template <> struct Raw<8> { typedef uint2 Type; };
@@ -87,10 +50,48 @@ template <> struct Raw<4> { typedef u32 Type; };
 template <> struct Raw<2> { typedef u16 Type; };
 template <> struct Raw<1> { typedef u8 Type; };
 
-template <class T, int BYTES> union Pack {
-    static const int COUNT = BYTES / sizeof(T);
+// The same in registers, by 32-bit words; less than a word fills the lower part of one.
+template <int BYTES> union Words {
+    static const int COUNT = BYTES < 4 ? 1 : BYTES / 4;
+    u32 words[COUNT];
     typename Raw<BYTES>::Type raw;
-    T lanes[COUNT];
+};
+
+// Computing on words: how many numbers a word (or a pair of words) holds, and the way there and
+// back. Conversions round to nearest even.
+template <class T> struct Group;
+template <> struct Group<f16> {
+    static const int WORDS = 1, NUMBERS = 2;
+    static void widen(const u32* words, float* numbers) {
+        asm("{ .reg .f16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high; }"
+            : "=f"(numbers[0]), "=f"(numbers[1]) : "r"(words[0]));
+    }
+    static void narrow(const float* numbers, u32* words) {
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(words[0]) : "f"(numbers[1]), "f"(numbers[0]));
+    }
+};
+template <> struct Group<bf16> {
+    static const int WORDS = 1, NUMBERS = 2;
+    static void widen(const u32* words, float* numbers) {
+        numbers[0] = __uint_as_float(words[0] << 16);
+        numbers[1] = __uint_as_float(words[0] & 0xffff0000u);
+    }
+    static void narrow(const float* numbers, u32* words) {
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(words[0]) : "f"(numbers[1]), "f"(numbers[0]));
+    }
+};
+template <> struct Group<float> {
+    static const int WORDS = 1, NUMBERS = 1;
+    static void widen(const u32* words, float* numbers) { numbers[0] = __uint_as_float(words[0]); }
+    static void narrow(const float* numbers, u32* words) { words[0] = __float_as_uint(numbers[0]); }
+};
+template <> struct Group<double> {
+    static const int WORDS = 2, NUMBERS = 1;
+    static void widen(const u32* words, double* numbers) { numbers[0] = __hiloint2double(words[1], words[0]); }
+    static void narrow(const double* numbers, u32* words) {
+        words[0] = __double2loint(numbers[0]);
+        words[1] = __double2hiint(numbers[0]);
+    }
 };
 
 }  // namespace rc

@@ -1,7 +1,7 @@
 //! `resample` on CUDA: the choice of kernel and tile, and its arguments.
 
 use super::{Dims, Extrapolate, Method, Resample};
-use crate::cuda::{Finding, Grid, KernelFamily, Launcher, Reporter};
+use crate::cuda::{Finding, GpuInfo, Grid, KernelFamily, Launcher, Reporter};
 use crate::tensor::{DType, TensorRef};
 use crate::{Error, Outputs, Result};
 
@@ -34,8 +34,6 @@ struct Args {
     target_length_stride: i64,
     samples: i64,
     target_count: i64,
-    tiles: u64,
-    chunks: u64,
     vectors: i64,
     max_gap_nanoseconds: u64,
     max_gap: f64,
@@ -47,6 +45,8 @@ struct Args {
     extrapolate: u32,
     flags: u32,
     tile: u32,
+    tiles: u32,
+    chunks: u32,
     chunk: u32,
     padding: u32,
 }
@@ -72,6 +72,8 @@ const STAMPS: [(&str, &str, u32); 3] = [("int64", "i64", 8), ("float64", "double
 /// Vectors of a row that one block copies; 32-bit arithmetic inside a block counts on it.
 const MOST_CHUNK: u32 = 4096;
 const THREADS: u32 = 256;
+/// Blocks that a grid can hold.
+const MOST_BLOCKS: u64 = 0x7fff_ffff;
 const MOST_TILE: u32 = 256;
 
 /// A kernel: what it moves, its stamps and the width of its accesses.
@@ -192,15 +194,7 @@ pub(super) fn resample(
     let size = op.values.dtype().size();
     let access = if variant.bytes == 0 { size } else { usize::from(variant.bytes) };
     let vectors = dims.width * size / access;
-    let (_, _, stamp_bytes) = variant.stamp();
-    let plan = Plan::new(
-        dims,
-        vectors,
-        stamp_bytes,
-        &variant,
-        launcher.gpu().info().multiprocessors,
-        launcher.gpu().info().shared_memory,
-    );
+    let plan = Plan::new(dims, vectors, variant, launcher.gpu().info())?;
     let pointer = |tensor: &Option<TensorRef<'_>>| tensor.map_or(std::ptr::null(), |tensor| tensor.data());
     let is_wide = |tensor: &Option<TensorRef<'_>>| tensor.is_some_and(|tensor| tensor.dtype() == DType::I64);
     let max_gap = op.max_gap.unwrap_or(f64::INFINITY);
@@ -222,8 +216,6 @@ pub(super) fn resample(
         target_length_stride: dims.target_length_stride as i64,
         samples: dims.samples as i64,
         target_count: dims.targets as i64,
-        tiles: plan.tiles,
-        chunks: plan.chunks,
         vectors: vectors as i64,
         max_gap_nanoseconds: (max_gap * 1e9).round() as u64,
         max_gap,
@@ -238,12 +230,14 @@ pub(super) fn resample(
             | flag(is_wide(&op.target_lengths), WIDE_TARGET_LENGTHS)
             | flag(plan.stage, STAGE),
         tile: plan.tile,
+        tiles: plan.tiles,
+        chunks: plan.chunks,
         chunk: plan.chunk,
         padding: 0,
     };
-    // A grid holds 2^31 - 1 blocks; more work than that is launched in parts, row by row.
-    let per_row = plan.tiles * plan.chunks;
-    let rows_per_launch = (u64::from(i32::MAX as u32) / per_row).max(1);
+    // More work than a grid can hold is launched in parts.
+    let per_row = u64::from(plan.tiles) * u64::from(plan.chunks);
+    let rows_per_launch = (MOST_BLOCKS / per_row).max(1);
     let mut row = 0u64;
     while row < dims.batch as u64 {
         let rows = rows_per_launch.min(dims.batch as u64 - row);
@@ -252,7 +246,7 @@ pub(super) fn resample(
         let grid = Grid { blocks, threads: plan.threads, shared: plan.shared };
         // SAFETY: the views were checked against dims and live on this GPU; the framework keeps
         // them until the stream has passed.
-        unsafe { launcher.launch(&KERNELS, variant.number(), grid, &args.from_row(row, stamp_bytes as usize))? };
+        unsafe { launcher.launch(&KERNELS, variant.number(), grid, &args.from_row(row, variant.stamp().2 as usize))? };
         row += rows;
     }
     Ok(())
@@ -296,30 +290,23 @@ fn in_bytes(strides: [isize; 3], size: usize, access: usize) -> [i64; 3] {
 #[derive(Debug, PartialEq, Eq)]
 struct Plan {
     tile: u32,
-    tiles: u64,
+    tiles: u32,
     chunk: u32,
-    chunks: u64,
+    chunks: u32,
     stage: bool,
     shared: u32,
     threads: u32,
 }
 
 impl Plan {
-    fn new(
-        dims: &Dims,
-        vectors: usize,
-        stamp_bytes: u32,
-        variant: &Variant,
-        multiprocessors: u32,
-        shared_memory: u32,
-    ) -> Self {
+    fn new(dims: &Dims, vectors: usize, variant: Variant, gpu: &GpuInfo) -> Result<Self> {
         let chunk = u32::try_from(vectors).unwrap_or(u32::MAX).clamp(1, MOST_CHUNK);
         let chunks = (vectors as u64).div_ceil(u64::from(chunk)).max(1);
         let targets = dims.targets as u64;
         let blocks = |tile: u32| targets.div_ceil(u64::from(tile)) * chunks * dims.batch as u64;
         // Large tiles share the staging of stamps; small ones fill the GPU.
         let mut tile = MOST_TILE;
-        while tile > 8 && blocks(tile) < u64::from(multiprocessors) * 3 / 2 {
+        while tile > 8 && blocks(tile) < u64::from(gpu.multiprocessors) * 3 / 2 {
             tile /= 2;
         }
         let mut threads = THREADS;
@@ -327,13 +314,20 @@ impl Plan {
             (tile, threads) = forced;
         }
         // As `Pick` in the kernel: two indices and a weight, aligned to 16 bytes.
-        let pick_bytes = if variant.bytes == 0 { 32 } else { 16 };
-        let picks = tile * pick_bytes;
-        let stamps = (dims.samples as u64).saturating_mul(u64::from(stamp_bytes));
+        let picks = tile * if variant.bytes == 0 { 32 } else { 16 };
+        let stamps = (dims.samples as u64).saturating_mul(u64::from(variant.stamp().2)).next_multiple_of(16);
         // A block that takes all shared memory leaves no other to hide its waiting behind.
-        let stage = stamps <= u64::from(shared_memory.saturating_sub(picks)) / 2;
-        let shared = picks + if stage { stamps as u32 } else { 0 };
-        Self { tile, tiles: targets.div_ceil(u64::from(tile)), chunk, chunks, stage, shared, threads }
+        let stage = stamps <= u64::from(gpu.shared_memory.saturating_sub(picks)) / 2;
+        let too_many = |_| Error::invalid("targets", "one row needs more blocks than a grid can hold");
+        Ok(Self {
+            tile,
+            tiles: u32::try_from(targets.div_ceil(u64::from(tile))).map_err(too_many)?,
+            chunk,
+            chunks: u32::try_from(chunks).map_err(too_many)?,
+            stage,
+            shared: picks + if stage { stamps as u32 } else { 0 },
+            threads,
+        })
     }
 }
 

@@ -69,6 +69,22 @@ typename Row::Index count_until(const Row& stamps, S target, typename Row::Index
     return low;
 }
 
+// How many stamps of the row are at or before `target`. Three probes at a time: the steps wait for
+// each other, the probes of a step do not.
+template <class Row, class S> typename Row::Index count_until(const Row& stamps, S target) {
+    typedef typename Row::Index Index;
+    Index count = 0, step = 1;
+    while (4 * step <= stamps.length) step *= 4;
+    for (; step > 0; step >>= 2) {
+        const Index first = count + step, second = first + step, third = second + step;
+        const bool a = first <= stamps.length && !(target < stamps.at(first - 1));
+        const bool b = second <= stamps.length && !(target < stamps.at(second - 1));
+        const bool c = third <= stamps.length && !(target < stamps.at(third - 1));
+        count += (Index(a) + Index(b) + Index(c)) * step;
+    }
+    return count;
+}
+
 // The last of the stamps that equal the one at `index`.
 template <class Row> typename Row::Index last_equal(const Row& stamps, typename Row::Index index) {
     if (index + 1 < stamps.length && stamps.at(index + 1) == stamps.at(index))
@@ -98,7 +114,7 @@ Place<typename Row::Index> locate(const Row& stamps, S target, Method method, Ex
     typedef typename Row::Index Index;
     Place<Index> place = {-1, -1, false};
     if (stamps.length == 0 || is_nan(target)) return place;
-    const Index upper = count_until(stamps, target, Index(0), stamps.length);
+    const Index upper = count_until(stamps, target);
     if (upper > 0 && stamps.at(upper - 1) == target) {
         place.first = place.second = upper - 1;
         place.valid = true;

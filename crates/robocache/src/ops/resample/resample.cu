@@ -36,15 +36,15 @@ struct Args {
     i64 value_strides[3], time_strides[2], target_strides[2], out_strides[3], valid_strides[2];
     i64 length_stride, target_length_stride;
     i64 samples, target_count;
-    u64 tiles, chunks;  // per row
-    i64 vectors;        // per row of values, RC_BYTES each
+    i64 vectors;  // per row of values, RC_BYTES each
     Limit max_gap;
     u64 missing;
     u64 code;  // what reports start from
     u64 first_row;
     Reporter reporter;
     u32 method, extrapolate, flags, tile;
-    u32 chunk;  // vectors
+    u32 tiles, chunks;  // per row
+    u32 chunk;          // vectors
     u32 padding;
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
@@ -60,14 +60,15 @@ typedef i64 Index;
 typedef i32 Index;
 #endif
 
-// What a target of the tile is made of; as in Place.
+// What a target of the tile is made of: the line through two samples, or where both are the same,
+// that sample, or with the weight MISSING, none. Samples can be read in every case.
+const Weight MISSING = -1;
 struct __align__(16) Pick {
     Index first, second;
     Weight weight;
 };
 
-const int LANES = RC_BYTES / sizeof(Cell);
-typedef Pack<Cell, RC_BYTES> Vector;
+typedef Words<RC_BYTES> Vector;
 
 void found(const Args& args, Fault fault, u64 row, u64 index, u64 first, u64 second) {
     report(args.reporter, args.code | fault, args.first_row + row, index, first, second);
@@ -105,12 +106,31 @@ template <class Row> void report_stamps(const Args& args, const Row& stamps, u64
     }
 }
 
+// Whether some stamp comes before the one ahead of it. Each thread looks at its share.
+bool has_bad_pair(const Stamps<Stamp>& stamps) {
+    bool bad = false;
+    for (i64 i = threadIdx.x; i + 1 < stamps.length; i += blockDim.x) bad |= !(stamps.at(i) <= stamps.at(i + 1));
+    return bad;
+}
+bool has_bad_pair(const Staged<Stamp>& stamps) {
+    const int PER = 16 / sizeof(Stamp);
+    bool bad = false;
+    for (i32 start = threadIdx.x * PER; start + 1 < stamps.length; start += blockDim.x * PER) {
+        // The vector may reach past the row, where nothing is compared.
+        union { uint4 raw; Stamp stamps[PER]; } own;
+        own.raw = *(const uint4*)(stamps.data + start);
+        #pragma unroll
+        for (int k = 0; k + 1 < PER; k++) bad |= start + k + 1 < stamps.length && !(own.stamps[k] <= own.stamps[k + 1]);
+        if (start + PER < stamps.length) bad |= !(own.stamps[PER - 1] <= stamps.at(start + PER));
+    }
+    return bad;
+}
+
 // Whether the row can be used. All threads of the block take part and get the same answer.
 template <class Row> bool row_is_good(const Args& args, const Row& stamps, const Stamps<Stamp>& targets, u64 row) {
     typedef typename Row::Index Index;
     // NaN compares as out of order, so sorted stamps are finite when both ends are.
-    bool bad = false;
-    for (Index i = threadIdx.x; i + 1 < stamps.length; i += blockDim.x) bad |= !(stamps.at(i) <= stamps.at(i + 1));
+    bool bad = has_bad_pair(stamps);
     if (stamps.length > 0) bad |= !is_finite(stamps.at(0)) || !is_finite(stamps.at(stamps.length - 1));
     if (__syncthreads_or(bad)) {
         report_stamps(args, stamps, row);
@@ -131,19 +151,31 @@ template <class Row> bool row_is_good(const Args& args, const Row& stamps, const
     return !__syncthreads_or(outside >= 0);
 }
 
+// Copies `count` items to shared memory; several are on their way at once.
+template <class T, class Load> void gather(T* to, u32 first, u32 count, Load load) {
+    const int BATCH = 4;
+    for (u32 base = first + threadIdx.x; base < count; base += blockDim.x * BATCH) {
+        T items[BATCH];
+        #pragma unroll
+        for (int k = 0; k < BATCH; k++)
+            if (base + k * blockDim.x < count) items[k] = load(base + k * blockDim.x);
+        #pragma unroll
+        for (int k = 0; k < BATCH; k++)
+            if (base + k * blockDim.x < count) to[base + k * blockDim.x] = items[k];
+    }
+}
+
 // Copies the row's stamps to shared memory, 16 bytes at a time where they lie so.
 void stage(const Stamps<Stamp>& stamps, Stamp* staged) {
     const int PER = 16 / sizeof(Stamp);
     const u32 length = u32(stamps.length);
     u32 done = 0;
     if (stamps.stride == 1 && (u64(stamps.data) & 15) == 0) {
-        const u32 vectors = length / PER;
-        #pragma unroll 4
-        for (u32 i = threadIdx.x; i < vectors; i += blockDim.x) ((uint4*)staged)[i] = __ldg((const uint4*)stamps.data + i);
-        done = vectors * PER;
+        const uint4* from = (const uint4*)stamps.data;
+        gather((uint4*)staged, 0, length / PER, [&](u32 i) { return __ldg(from + i); });
+        done = length / PER * PER;
     }
-    #pragma unroll 4
-    for (u32 i = done + threadIdx.x; i < length; i += blockDim.x) staged[i] = stamps.at(i);
+    gather(staged, done, length, [&](u32 i) { return stamps.at(i); });
 }
 
 // Finds the samples of the tile's targets.
@@ -165,55 +197,64 @@ void search(const Args& args, const Row& stamps, const Stamps<Stamp>& targets, b
             if (weight == Weight(1)) place.first = place.second;
         }
 #endif
-        picks[t] = {Index(place.first), Index(place.second), weight};
+        if (place.first < 0) picks[t] = {0, 0, MISSING};
+        else picks[t] = {Index(place.first), Index(place.second), weight};
         if (write_valid) args.valid[i64(row) * args.valid_strides[0] + index * args.valid_strides[1]] = place.valid;
     }
 }
 
-// On the line through both samples. The second form is for points between ends whose difference
-// is not finite; it is rare, so all lanes take it together.
-Vector blend(const Vector& first, const Vector& second, Weight weight) {
-    Vector result;
 #if RC_BLEND
-    Weight blended[LANES];
+// On the line through both samples. BETWEEN_FAR: for points between ends whose difference is not
+// finite. Tells whether all differences were finite.
+template <bool BETWEEN_FAR> bool blend(const Vector& first, const Vector& second, Weight weight, Vector& result) {
+    typedef Group<Cell> Group;
     bool finite = true;
     #pragma unroll
-    for (int i = 0; i < LANES; i++) {
-        const Weight a = widen(first.lanes[i]), b = widen(second.lanes[i]);
-        const Weight difference = b - a;
-        blended[i] = fma(weight, difference, a);
-        finite &= is_finite(difference);
-    }
-    if (!finite && weight > Weight(0) && weight < Weight(1)) {
+    for (int g = 0; g < Vector::COUNT; g += Group::WORDS) {
+        Weight a[Group::NUMBERS], b[Group::NUMBERS];
+        Group::widen(first.words + g, a);
+        Group::widen(second.words + g, b);
         #pragma unroll
-        for (int i = 0; i < LANES; i++) {
-            const Weight a = widen(first.lanes[i]), b = widen(second.lanes[i]);
-            if (!is_finite(b - a)) blended[i] = fma(weight, b, (Weight(1) - weight) * a);
+        for (int i = 0; i < Group::NUMBERS; i++) {
+            const Weight difference = b[i] - a[i];
+            if (BETWEEN_FAR && !is_finite(difference)) a[i] = fma(weight, b[i], (Weight(1) - weight) * a[i]);
+            else a[i] = fma(weight, difference, a[i]);
+            finite &= is_finite(difference);
         }
+        Group::narrow(a, result.words + g);
     }
-    narrow_all<LANES>(blended, result.lanes);
-#else
-    result = first;
+    return finite;
+}
 #endif
-    return result;
+
+// Volatile, or the compiler moves the load to its use and waits there.
+inline void load_words(const u8* place, Words<16>& to) {
+    asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to.words[0]), "=r"(to.words[1]), "=r"(to.words[2]), "=r"(to.words[3]) : "l"(place));
+}
+inline void load_words(const u8* place, Words<8>& to) {
+    asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(to.words[0]), "=r"(to.words[1]) : "l"(place));
+}
+inline void load_words(const u8* place, Words<4>& to) {
+    asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(to.words[0]) : "l"(place));
+}
+inline void load_words(const u8* place, Words<2>& to) {
+    asm volatile("{ .reg .u16 half; ld.global.nc.u16 half, [%1]; cvt.u32.u16 %0, half; }" : "=r"(to.words[0]) : "l"(place));
+}
+inline void load_words(const u8* place, Words<1>& to) {
+    asm volatile("{ .reg .u16 half; ld.global.nc.u8 half, [%1]; cvt.u32.u16 %0, half; }" : "=r"(to.words[0]) : "l"(place));
 }
 
-Vector load(const u8* place) {
+// The value that stands for none, in every element.
+Vector missing(u64 bits) {
     Vector vector;
-#if RC_STRIDED
-    vector.lanes[0] = *(const Cell*)place;
-#else
-    vector.raw = __ldg((const typename Raw<RC_BYTES>::Type*)place);
-#endif
+    #pragma unroll
+    for (int w = 0; w < Vector::COUNT; w++) {
+        if (sizeof(Cell) == 8) vector.words[w] = u32(w % 2 ? bits >> 32 : bits);
+        else if (sizeof(Cell) == 4) vector.words[w] = u32(bits);
+        else vector.words[w] = u32(bits) * (sizeof(Cell) == 2 ? 0x10001u : 0x1010101u);
+    }
     return vector;
-}
-
-void store(u8* place, const Vector& vector) {
-#if RC_STRIDED
-    *(Cell*)place = vector.lanes[0];
-#else
-    __stcs((typename Raw<RC_BYTES>::Type*)place, vector.raw);
-#endif
 }
 
 // Writes one vector of every `step`-th target from `t` on.
@@ -223,29 +264,31 @@ void copy_column(const Args& args, const u8* values, u8* out, const Pick* picks,
     for (; t < count; t += step * UNROLL) {
         Pick pick[UNROLL];
         Vector first[UNROLL], second[UNROLL];
-        // Everything is asked for before anything is used. Where there is no value, or no second
-        // sample, some sample is read all the same: that is cheaper than to ask.
+        // Everything is asked for before anything is used. Where there is no second sample, or no
+        // value, a sample is read all the same: that is cheaper than to ask.
         #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
             pick[u] = picks[min(t + u * step, count - 1)];
-            first[u] = load(values + i64(max(pick[u].first, Index(0))) * value_stride);
-#if RC_BLEND
-            second[u] = load(values + i64(max(pick[u].second, Index(0))) * value_stride);
-#endif
+            load_words(values + i64(pick[u].first) * value_stride, first[u]);
+            if (RC_BLEND) load_words(values + i64(pick[u].second) * value_stride, second[u]);
         }
         #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
             if (t + u * step >= count) break;
             Vector result = first[u];
 #if RC_BLEND
-            if (pick[u].first != pick[u].second) result = blend(first[u], second[u], pick[u].weight);
+            // Also for a single sample, whose blend is dropped: a branch would make the compiler
+            // move the second load behind it, and wait there.
+            const bool two = pick[u].first != pick[u].second;
+            const Weight weight = pick[u].weight;
+            Vector blended;
+            if (!blend<false>(first[u], second[u], weight, blended) && two && weight > Weight(0) && weight < Weight(1))
+                blend<true>(first[u], second[u], weight, blended);
+            #pragma unroll
+            for (int w = 0; w < Vector::COUNT; w++) result.words[w] = two ? blended.words[w] : first[u].words[w];
 #endif
-            if (pick[u].first < 0) {
-                union { u64 bits; Cell cell; } missing = {args.missing};
-                #pragma unroll
-                for (int i = 0; i < LANES; i++) result.lanes[i] = missing.cell;
-            }
-            store(out + i64(Index(t + u * step)) * out_stride, result);
+            if (pick[u].weight == MISSING && pick[u].first == pick[u].second) result = missing(args.missing);
+            __stcs((typename Raw<RC_BYTES>::Type*)(out + i64(Index(t + u * step)) * out_stride), result.raw);
         }
     }
 }
@@ -256,12 +299,11 @@ extern "C" __global__ void __launch_bounds__(256, RC_BLOCKS) RC_ENTRY(const __gr
     Stamp* staged = (Stamp*)(picks + args.tile);
 
     // Rows in the slow position: neighbours share a row's stamps in the cache.
-    u64 unit = blockIdx.x;
-    u64 chunk = 0, tile = 0;
+    u32 unit = blockIdx.x, chunk = 0, tile = 0;
     if (args.chunks > 1) { chunk = unit % args.chunks; unit /= args.chunks; }
     if (args.tiles > 1) { tile = unit % args.tiles; unit /= args.tiles; }
     const u64 row = unit;
-    const i64 start = i64(tile * args.tile);
+    const i64 start = i64(tile) * args.tile;
     const u32 count = u32(min(i64(args.tile), args.target_count - start));
 
     Stamps<Stamp> stamps = {args.times + i64(row) * args.time_strides[0], args.time_strides[1], args.samples};
@@ -292,7 +334,7 @@ extern "C" __global__ void __launch_bounds__(256, RC_BLOCKS) RC_ENTRY(const __gr
 
     const u8* values = args.values + i64(row) * args.value_strides[0];
     u8* out = args.out + i64(row) * args.out_strides[0] + start * args.out_strides[1];
-    const i64 first_vector = i64(chunk * args.chunk);
+    const i64 first_vector = i64(chunk) * args.chunk;
     const u32 vectors = u32(min(i64(args.chunk), args.vectors - first_vector));
     // A thread keeps its column and goes through targets; wide rows take several rounds.
     const u32 across = min(vectors, blockDim.x), step = blockDim.x / max(across, 1u);
