@@ -2,6 +2,8 @@
 
 use half::{bf16, f16};
 
+#[cfg(target_arch = "x86_64")]
+use super::avx2;
 use super::locate::Stamp;
 
 /// An element: copied by every method, blended by some.
@@ -15,12 +17,14 @@ pub(super) trait Cell: Copy + Send + Sync + 'static {
     fn weight<S: Stamp>(target: S, first: S, second: S) -> Self::Weight;
     fn blend(first: Self, second: Self, weight: Self::Weight) -> Self;
 
-    /// Blends rows without holes. `FMA` says that the caller was compiled for AVX2, FMA and F16C.
+    /// Blends rows without holes. `FMA` says that the machine has AVX2, FMA and F16C, `STREAM` that
+    /// the row should go past the caches.
     ///
     /// # Safety
-    /// `width` elements must be readable at `first` and `second` and writable at `out`.
+    /// `width` elements must be readable at `first` and `second` and writable at `out`; `FMA` must
+    /// be true of the machine.
     #[inline(always)]
-    unsafe fn blend_row<const FMA: bool>(
+    unsafe fn blend_row<const FMA: bool, const STREAM: bool>(
         first: *const Self,
         second: *const Self,
         weight: Self::Weight,
@@ -69,8 +73,42 @@ macro_rules! float_cell {
     };
 }
 
+/// Rows in vector instructions where the machine has them.
+macro_rules! blend_row_by_eight {
+    () => {
+        #[cfg(target_arch = "x86_64")]
+        #[inline(always)]
+        unsafe fn blend_row<const FMA: bool, const STREAM: bool>(
+            first: *const Self,
+            second: *const Self,
+            weight: f32,
+            out: *mut Self,
+            width: usize,
+        ) {
+            if FMA {
+                // Streaming stores need aligned rows; the others go the ordinary way.
+                let aligned = (out as usize).is_multiple_of(8 * size_of::<Self>());
+                // SAFETY: the caller's promise.
+                unsafe {
+                    if STREAM && aligned {
+                        avx2::blend_row::<Self, true>(first, second, weight, out, width);
+                    } else {
+                        avx2::blend_row::<Self, false>(first, second, weight, out, width);
+                    }
+                }
+                return;
+            }
+            for column in 0..width {
+                // SAFETY: column < width.
+                unsafe { *out.add(column) = Self::blend(*first.add(column), *second.add(column), weight) };
+            }
+        }
+    };
+}
+
 impl Cell for f32 {
     float_cell!(f32, u32, f32, weight_f32, |x| x, |x| x);
+    blend_row_by_eight!();
 }
 
 impl Cell for f64 {
@@ -78,87 +116,13 @@ impl Cell for f64 {
 }
 
 impl Cell for bf16 {
-    float_cell!(bf16, u16, f32, weight_f32, widen_bf16, narrow_bf16);
+    float_cell!(bf16, u16, f32, weight_f32, bf16::to_f32, bf16::from_f32);
+    blend_row_by_eight!();
 }
 
 impl Cell for f16 {
     float_cell!(f16, u16, f32, weight_f32, f16::to_f32, f16::from_f32);
-
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    unsafe fn blend_row<const FMA: bool>(
-        first: *const Self,
-        second: *const Self,
-        weight: f32,
-        out: *mut Self,
-        width: usize,
-    ) {
-        let mut done = 0;
-        if FMA {
-            while done + 8 <= width {
-                // SAFETY: eight elements from `done` on are inside the row.
-                unsafe { blend_8_f16(first.add(done), second.add(done), weight, out.add(done)) };
-                done += 8;
-            }
-            if done < width {
-                let (mut a, mut b, mut c) = ([f16::ZERO; 8], [f16::ZERO; 8], [f16::ZERO; 8]);
-                let rest = width - done;
-                // SAFETY: `rest` elements are left in the row, and fewer than 8.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(first.add(done), a.as_mut_ptr(), rest);
-                    std::ptr::copy_nonoverlapping(second.add(done), b.as_mut_ptr(), rest);
-                    blend_8_f16(a.as_ptr(), b.as_ptr(), weight, c.as_mut_ptr());
-                    std::ptr::copy_nonoverlapping(c.as_ptr(), out.add(done), rest);
-                }
-            }
-        } else {
-            for column in done..width {
-                // SAFETY: column < width.
-                unsafe { *out.add(column) = Self::blend(*first.add(column), *second.add(column), weight) };
-            }
-        }
-    }
-}
-
-/// Compilers do not turn conversions of f16 into vector instructions by themselves.
-///
-/// # Safety
-/// Eight elements behind each pointer, on a machine with AVX2, FMA and F16C.
-#[cfg(target_arch = "x86_64")]
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn blend_8_f16(first: *const f16, second: *const f16, weight: f32, out: *mut f16) {
-    use std::arch::x86_64::*;
-    // SAFETY: unaligned accesses to the eight elements that the caller vouches for.
-    unsafe {
-        let a = _mm256_cvtph_ps(_mm_loadu_si128(first.cast()));
-        let b = _mm256_cvtph_ps(_mm_loadu_si128(second.cast()));
-        let w = _mm256_set1_ps(weight);
-        let difference = _mm256_sub_ps(b, a);
-        let blended = _mm256_fmadd_ps(w, difference, a);
-        // Past the ends everything counts as finite.
-        let limit = if weight > 0.0 && weight < 1.0 { f32::MAX } else { f32::INFINITY };
-        let size = _mm256_andnot_ps(_mm256_set1_ps(-0.0), difference);
-        let finite = _mm256_cmp_ps::<_CMP_LE_OQ>(size, _mm256_set1_ps(limit));
-        let rest = _mm256_mul_ps(_mm256_sub_ps(_mm256_set1_ps(1.0), w), a);
-        let far = _mm256_fmadd_ps(w, b, rest);
-        let result = _mm256_blendv_ps(far, blended, finite);
-        _mm_storeu_si128(out.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(result));
-    }
-}
-
-#[inline(always)]
-fn widen_bf16(x: bf16) -> f32 {
-    f32::from_bits(u32::from(x.to_bits()) << 16)
-}
-
-/// Round to nearest even without a branch, so that the loop becomes vector instructions.
-#[inline(always)]
-fn narrow_bf16(x: f32) -> bf16 {
-    let bits = x.to_bits();
-    let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
-    let quiet = (bits >> 16) | 0x40;
-    bf16::from_bits(if x.is_nan() { quiet } else { rounded } as u16)
+    blend_row_by_eight!();
 }
 
 /// Elements that are only copied, by their size.
@@ -189,17 +153,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn narrowing_equals_the_half_crate() {
-        for high in 0..=u16::MAX {
-            for low in [0u32, 1, 0x7fff, 0x8000, 0x8001, 0xffff] {
-                let x = f32::from_bits(u32::from(high) << 16 | low);
-                let (ours, theirs) = (narrow_bf16(x), bf16::from_f32(x));
-                assert!(ours == theirs || (ours.is_nan() && theirs.is_nan()), "{x}");
-            }
-        }
-    }
-
-    #[test]
     fn equal_ends_give_that_value_and_far_ends_stay_finite() {
         for x in [0.0f32, -0.1, 3e38, f32::MIN_POSITIVE / 4.0, f32::INFINITY] {
             for weight in [1e-9f32, 0.3, 0.999_999] {
@@ -213,32 +166,37 @@ mod tests {
         assert_eq!(f32::blend(0.0, 1.0, f32::NEG_INFINITY), f32::NEG_INFINITY);
     }
 
-    #[test]
-    fn vector_and_scalar_f16_agree() {
+    /// All bit patterns of a half float, or as many of f32, in vectors and one by one.
+    fn vectors_agree<T: Cell<Weight = f32> + PartialEq>(from_bits: impl Fn(u32) -> T, is_nan: impl Fn(T) -> bool) {
         if crate::cpu::simd() == crate::cpu::Simd::Baseline {
             return;
         }
-        let first: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();
-        let second: Vec<f16> = (0..=u16::MAX).map(|bits| f16::from_bits(bits.wrapping_mul(40503))).collect();
-        let mut out = vec![f16::ZERO; first.len()];
-        for weight in [0.25f32, 0.7, 1.5] {
+        let first: Vec<T> = (0..=0xffff).map(&from_bits).collect();
+        let second: Vec<T> = (0..=0xffffu32).map(|bits| from_bits(bits.wrapping_mul(40503))).collect();
+        let mut out = first.clone();
+        for weight in [0.25f32, 0.7, 1.5, -3.0] {
             for start in [0, 3] {
                 let width = first.len() - start - 1;
                 // SAFETY: all three hold more than start + width elements; AVX2 was found.
                 unsafe {
-                    f16::blend_row::<true>(
-                        first[start..].as_ptr(),
-                        second[start..].as_ptr(),
-                        weight,
-                        out.as_mut_ptr(),
-                        width,
-                    );
+                    let (first, second) = (first[start..].as_ptr(), second[start..].as_ptr());
+                    T::blend_row::<true, false>(first, second, weight, out.as_mut_ptr(), width);
                 }
                 for column in 0..width {
-                    let expected = f16::blend(first[start + column], second[start + column], weight);
-                    assert!(out[column] == expected || (out[column].is_nan() && expected.is_nan()));
+                    let expected = T::blend(first[start + column], second[start + column], weight);
+                    assert!(
+                        out[column] == expected || (is_nan(out[column]) && is_nan(expected)),
+                        "{column} at {weight}"
+                    );
                 }
             }
         }
+    }
+
+    #[test]
+    fn vectors_and_single_elements_agree() {
+        vectors_agree(|bits| f16::from_bits(bits as u16), f16::is_nan);
+        vectors_agree(|bits| bf16::from_bits(bits as u16), bf16::is_nan);
+        vectors_agree(|bits| f32::from_bits(bits.wrapping_mul(65_537) ^ (bits >> 3)), f32::is_nan);
     }
 }

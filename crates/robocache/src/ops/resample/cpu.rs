@@ -13,6 +13,9 @@ use crate::{Context, Error, Outputs, Result};
 
 /// Bytes that one task moves: long enough to hide handing it out, short enough to stay in L2.
 const TASK_BYTES: usize = 256 << 10;
+/// Outputs from this size on are written past the caches: they would not stay there anyway, and
+/// an ordinary store first reads what it overwrites.
+const STREAM_BYTES: usize = 64 << 20;
 
 pub(super) fn resample(op: &Resample<'_>, dims: &Dims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
     match op.times.dtype() {
@@ -212,6 +215,8 @@ struct Job<'a, S, C> {
     out_strides: [isize; 3],
     valid: *mut u8,
     valid_strides: [isize; 2],
+    /// Whether the output is too large for the caches to be of use.
+    stream: bool,
 }
 
 // SAFETY: inputs are only read; every task writes its own rows and targets of the outputs.
@@ -247,6 +252,7 @@ fn compute<S: Stamp, C: Cell>(
         out: output.data_mut().cast(),
         valid,
         valid_strides,
+        stream: output.view().layout().count() * size_of::<C>() >= STREAM_BYTES,
         rows,
     };
     // Two samples read and one written per target, and the search.
@@ -276,19 +282,29 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
         match simd() {
             // SAFETY: the instructions were found on this machine.
             #[cfg(target_arch = "x86_64")]
-            Simd::Avx2 => unsafe { self.run_avx2(row, start, end) },
-            Simd::Baseline => self.run_with::<false>(row, start, end),
+            Simd::Avx2 => unsafe {
+                if self.stream {
+                    self.run_avx2::<true>(row, start, end);
+                } else {
+                    self.run_avx2::<false>(row, start, end);
+                }
+            },
+            Simd::Baseline => self.run_with::<false, false>(row, start, end),
         }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn run_avx2(&self, row: usize, start: usize, end: usize) {
-        self.run_with::<true>(row, start, end);
+    unsafe fn run_avx2<const STREAM: bool>(&self, row: usize, start: usize, end: usize) {
+        self.run_with::<true, STREAM>(row, start, end);
+        if STREAM {
+            // What went past the caches must be there before another thread is told so.
+            std::arch::x86_64::_mm_sfence();
+        }
     }
 
     #[inline(always)]
-    fn run_with<const FMA: bool>(&self, row: usize, start: usize, end: usize) {
+    fn run_with<const FMA: bool, const STREAM: bool>(&self, row: usize, start: usize, end: usize) {
         let dims = self.rows.dims;
         let (stamps, targets) = (self.rows.stamps(row), self.rows.targets(row));
         let [value_batch, value_step, value_column] = dims.value_strides;
@@ -324,7 +340,7 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
                 match (pick, dense) {
                     (Pick::Take(s), true) => std::ptr::copy_nonoverlapping(sample(s), out, dims.width),
                     (Pick::Blend(a, b), true) => {
-                        C::blend_row::<FMA>(sample(a), sample(b), weight, out, dims.width);
+                        C::blend_row::<FMA, STREAM>(sample(a), sample(b), weight, out, dims.width);
                     }
                     _ => {
                         for column in 0..dims.width as isize {

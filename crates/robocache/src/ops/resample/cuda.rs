@@ -114,6 +114,11 @@ impl Variant {
         STAMPS[usize::from(self.stamp) % STAMPS.len()]
     }
 
+    /// Bytes per load and store.
+    fn access(self) -> usize {
+        if self.bytes == 0 { self.cell().2 as usize } else { usize::from(self.bytes) }
+    }
+
     fn entry(self) -> String {
         let width = if self.bytes == 0 { "strided".to_owned() } else { self.bytes.to_string() };
         format!("rc_resample_{}_{}_{width}", self.cell().0, self.stamp().0)
@@ -121,15 +126,14 @@ impl Variant {
 
     fn options(self) -> Vec<String> {
         let (name, cell, size) = self.cell();
+        let blends = name.starts_with("linear");
         vec![
             format!("-DRC_CELL={cell}"),
             format!("-DRC_STAMP={}", self.stamp().1),
-            format!("-DRC_BLEND={}", u8::from(name.starts_with("linear"))),
+            format!("-DRC_BLEND={}", u8::from(blends)),
             format!("-DRC_BYTES={}", if self.bytes == 0 { size } else { u32::from(self.bytes) }),
             format!("-DRC_STRIDED={}", u8::from(self.bytes == 0)),
             format!("-DRC_ARGS_SIZE={}", size_of::<Args>()),
-            format!("-DRC_UNROLL={}", std::env::var("RC_UNROLL").unwrap_or("2".into())),
-            format!("-DRC_BLOCKS={}", std::env::var("RC_BLOCKS").unwrap_or("4".into())),
         ]
     }
 
@@ -191,8 +195,7 @@ pub(super) fn resample(
         return Ok(());
     }
     let variant = Variant::choose(op, dims, output.view());
-    let size = op.values.dtype().size();
-    let access = if variant.bytes == 0 { size } else { usize::from(variant.bytes) };
+    let (size, access) = (op.values.dtype().size(), variant.access());
     let vectors = dims.width * size / access;
     let plan = Plan::new(dims, vectors, variant, launcher.gpu().info())?;
     let pointer = |tensor: &Option<TensorRef<'_>>| tensor.map_or(std::ptr::null(), |tensor| tensor.data());
@@ -304,18 +307,33 @@ impl Plan {
         let chunks = (vectors as u64).div_ceil(u64::from(chunk)).max(1);
         let targets = dims.targets as u64;
         let blocks = |tile: u32| targets.div_ceil(u64::from(tile)) * chunks * dims.batch as u64;
-        // Large tiles share the staging of stamps; small ones fill the GPU.
-        let mut tile = MOST_TILE;
-        while tile > 8 && blocks(tile) < u64::from(gpu.multiprocessors) * 3 / 2 {
-            tile /= 2;
+        let multiprocessors = u64::from(gpu.multiprocessors);
+        let stamps = (dims.samples as u64).saturating_mul(u64::from(variant.stamp().2)).next_multiple_of(16);
+        let row_bytes = (vectors * variant.access()) as u64;
+        let (mut tile, mut threads) = (MOST_TILE, THREADS);
+        if blocks(tile) >= 16 * multiprocessors {
+            // Plenty of work: small blocks, so that some search while others copy. Tiles grow until
+            // looking at the stamps is little beside copying.
+            threads = THREADS / 2;
+            while tile < 4 * MOST_TILE
+                && u64::from(tile) * row_bytes < 4 * stamps
+                && blocks(2 * tile) >= 8 * multiprocessors
+            {
+                tile *= 2;
+                threads = THREADS;
+            }
+        } else {
+            // Blocks that must stage many stamps are better fewer, as long as there is one for each.
+            let enough = if stamps > 8 << 10 { multiprocessors * 15 / 16 } else { multiprocessors * 3 / 2 };
+            while tile > 8 && blocks(tile) < enough {
+                tile /= 2;
+            }
         }
-        let mut threads = THREADS;
         if let Some(forced) = forced_plan() {
             (tile, threads) = forced;
         }
         // As `Pick` in the kernel: two indices and a weight, aligned to 16 bytes.
         let picks = tile * if variant.bytes == 0 { 32 } else { 16 };
-        let stamps = (dims.samples as u64).saturating_mul(u64::from(variant.stamp().2)).next_multiple_of(16);
         // A block that takes all shared memory leaves no other to hide its waiting behind.
         let stage = stamps <= u64::from(gpu.shared_memory.saturating_sub(picks)) / 2;
         let too_many = |_| Error::invalid("targets", "one row needs more blocks than a grid can hold");

@@ -3,6 +3,8 @@
 //! The rules that all backends follow are those of `locate.rs`; this file holds the arguments and
 //! every check that needs no data.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 mod cells;
 mod cpu;
 mod cuda;

@@ -9,8 +9,7 @@
 //   same bits, but for the payload of NaN.
 //
 // RC_CELL: element type; RC_BLEND: whether it is blended or only copied; RC_STAMP: i64, double,
-// float; RC_BYTES: bytes per access; RC_STRIDED: any strides, 64-bit; RC_ARGS_SIZE; RC_UNROLL:
-// targets in flight per thread; RC_BLOCKS: blocks that a multiprocessor should hold.
+// float; RC_BYTES: bytes per access; RC_STRIDED: any strides, 64-bit; RC_ARGS_SIZE.
 #include "rc.cuh"
 #include "report.cuh"
 #include "locate.cuh"
@@ -60,9 +59,9 @@ typedef i64 Index;
 typedef i32 Index;
 #endif
 
-// What a target of the tile is made of: the line through two samples, or where both are the same,
-// that sample, or with the weight MISSING, none. Samples can be read in every case.
-const Weight MISSING = -1;
+// What a target of the tile is made of: the line through two samples, with the weight of the
+// second. One sample as it is: twice that sample with the weight -0, which keeps every finite
+// number and the sign of 0. No value: the weight NaN. Samples can be read in every case.
 struct __align__(16) Pick {
     Index first, second;
     Weight weight;
@@ -188,16 +187,17 @@ void search(const Args& args, const Row& stamps, const Stamps<Stamp>& targets, b
         Place<typename Row::Index> place = {-1, -1, false};
         if (usable && index < targets.length)
             place = locate(stamps, target, Method(args.method), Extrapolate(args.extrapolate), args.max_gap);
-        Weight weight = 0;
+        Weight weight = Weight(-0.0);
 #if RC_BLEND
         if (place.first != place.second) {
             weight = ratio(Weight(), target, stamps.at(place.first), stamps.at(place.second));
             // A sample of weight 0 must not matter, not even as NaN.
             if (weight == Weight(0)) place.second = place.first;
             if (weight == Weight(1)) place.first = place.second;
+            if (place.first == place.second) weight = Weight(-0.0);
         }
 #endif
-        if (place.first < 0) picks[t] = {0, 0, MISSING};
+        if (place.first < 0) picks[t] = {0, 0, Weight(__int_as_float(0x7fc00000))};
         else picks[t] = {Index(place.first), Index(place.second), weight};
         if (write_valid) args.valid[i64(row) * args.valid_strides[0] + index * args.valid_strides[1]] = place.valid;
     }
@@ -245,6 +245,7 @@ inline void load_words(const u8* place, Words<1>& to) {
     asm volatile("{ .reg .u16 half; ld.global.nc.u8 half, [%1]; cvt.u32.u16 %0, half; }" : "=r"(to.words[0]) : "l"(place));
 }
 
+#if !RC_BLEND
 // The value that stands for none, in every element.
 Vector missing(u64 bits) {
     Vector vector;
@@ -256,44 +257,57 @@ Vector missing(u64 bits) {
     }
     return vector;
 }
+#endif
+
+#if RC_BLEND
+// For samples that are not finite, or too far apart. They are read again: that is rare, and to keep
+// them would cost registers always.
+void blend_far(const u8* values, Index value_stride, const Pick& pick, Vector& result) {
+    const Weight weight = pick.weight;
+    Vector first, second;
+    load_words(values + i64(pick.first) * value_stride, first);
+    load_words(values + i64(pick.second) * value_stride, second);
+    if (pick.first == pick.second) {
+        if (weight == weight) result = first;
+    } else if (weight > Weight(0) && weight < Weight(1)) {
+        blend<true>(first, second, weight, result);
+    }
+}
+#endif
 
 // Writes one vector of every `step`-th target from `t` on.
 void copy_column(const Args& args, const u8* values, u8* out, const Pick* picks, u32 t, u32 count, u32 step) {
-    const int UNROLL = RC_UNROLL;
+    // As many as 64 registers hold, so that a multiprocessor holds four blocks of 256 threads.
+    const int UNROLL = 4;
     const Index value_stride = Index(args.value_strides[1]), out_stride = Index(args.out_strides[1]);
     for (; t < count; t += step * UNROLL) {
-        Pick pick[UNROLL];
         Vector first[UNROLL], second[UNROLL];
         // Everything is asked for before anything is used. Where there is no second sample, or no
         // value, a sample is read all the same: that is cheaper than to ask.
         #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
-            pick[u] = picks[min(t + u * step, count - 1)];
-            load_words(values + i64(pick[u].first) * value_stride, first[u]);
-            if (RC_BLEND) load_words(values + i64(pick[u].second) * value_stride, second[u]);
+            const Pick& pick = picks[min(t + u * step, count - 1)];
+            load_words(values + i64(pick.first) * value_stride, first[u]);
+            if (RC_BLEND) load_words(values + i64(pick.second) * value_stride, second[u]);
         }
         #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
             if (t + u * step >= count) break;
-            Vector result = first[u];
+            // Read anew: registers are better spent on samples that are on their way.
+            const Pick& pick = picks[t + u * step];
 #if RC_BLEND
-            // Also for a single sample, whose blend is dropped: a branch would make the compiler
-            // move the second load behind it, and wait there.
-            const bool two = pick[u].first != pick[u].second;
-            const Weight weight = pick[u].weight;
-            Vector blended;
-            if (!blend<false>(first[u], second[u], weight, blended) && two && weight > Weight(0) && weight < Weight(1))
-                blend<true>(first[u], second[u], weight, blended);
-            #pragma unroll
-            for (int w = 0; w < Vector::COUNT; w++) result.words[w] = two ? blended.words[w] : first[u].words[w];
+            // NaN comes out by itself where there is no value.
+            Vector result;
+            if (!blend<false>(first[u], second[u], pick.weight, result)) blend_far(values, value_stride, pick, result);
+#else
+            const Vector result = pick.weight == pick.weight ? first[u] : missing(args.missing);
 #endif
-            if (pick[u].weight == MISSING && pick[u].first == pick[u].second) result = missing(args.missing);
             __stcs((typename Raw<RC_BYTES>::Type*)(out + i64(Index(t + u * step)) * out_stride), result.raw);
         }
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, RC_BLOCKS) RC_ENTRY(const __grid_constant__ Args args) {
+extern "C" __global__ void __launch_bounds__(256, 4) RC_ENTRY(const __grid_constant__ Args args) {
     extern __shared__ __align__(16) unsigned char shared[];
     Pick* picks = (Pick*)shared;
     Stamp* staged = (Stamp*)(picks + args.tile);
