@@ -50,15 +50,16 @@ impl Drop for Loan {
 pub(crate) fn describe<'py>(name: &'static str, object: &Bound<'py, PyAny>) -> Result<Described<'py>> {
     let py = object.py();
     let refused = |error: PyErr| errors::from_python(py, ErrorKind::Unsupported, name, &error);
+    let mut on_gpu = false;
     if object.hasattr("__dlpack_device__").unwrap_or(false) {
         let device = object.call_method0("__dlpack_device__").map_err(refused)?;
         // Refuse foreign devices before the producer synchronises or copies anything. The type
         // may be an enumeration, so it is read as an integer.
         let device_type = device.get_item(0).and_then(|kind| kind.extract::<i32>()).map_err(refused)?;
         let device_id = device.get_item(1).and_then(|id| id.extract::<i32>()).map_err(refused)?;
-        Device::from_dlpack(DlDevice { device_type, device_id })?;
+        on_gpu = Device::from_dlpack(DlDevice { device_type, device_id })? != Device::Cpu;
     }
-    let capsule = capsule(object).map_err(refused)?;
+    let capsule = capsule(object, on_gpu).map_err(refused)?;
     let (loan, read_only) = take(&capsule)?;
     let tensor = match &loan {
         // SAFETY: the loan owns the tensor; its version was checked in `take`.
@@ -75,12 +76,19 @@ pub(crate) fn describe<'py>(name: &'static str, object: &Bound<'py, PyAny>) -> R
 }
 
 /// Asks for a versioned tensor, and for a plain one from producers that do not know versions.
-fn capsule<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+fn capsule<'py>(object: &Bound<'py, PyAny>, on_gpu: bool) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
     let options = PyDict::new(py);
     options.set_item("max_version", PyTuple::new(py, [MAJOR_VERSION, 0])?)?;
+    if on_gpu {
+        // We queue on the producer's own stream, so it need not wait for another.
+        options.set_item("stream", -1)?;
+    }
     match object.call_method("__dlpack__", (), Some(&options)) {
-        Err(error) if error.is_instance_of::<pyo3::exceptions::PyTypeError>(py) => object.call_method0("__dlpack__"),
+        Err(error) if error.is_instance_of::<pyo3::exceptions::PyTypeError>(py) => {
+            options.del_item("max_version")?;
+            object.call_method("__dlpack__", (), Some(&options))
+        }
         result => result,
     }
 }

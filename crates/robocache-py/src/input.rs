@@ -46,6 +46,16 @@ impl<'py> Input<'py> {
         Self::describe(name, object).map_err(|error| error.argument(name))
     }
 
+    /// Describes an output that was just allocated.
+    pub(crate) fn fresh(name: &'static str, object: Bound<'py, PyAny>) -> Result<Self> {
+        let Some(torch) = torch::Torch::of(&object) else {
+            return Self::new(name, &object);
+        };
+        let Described { description, read_only, keep } =
+            torch.describe_plain(name, &object).map_err(|error| error.argument(name))?;
+        Ok(Self { object, framework: Framework::Torch, description, read_only, _keep: keep, name })
+    }
+
     /// As [`Input::new`] for an argument that may be `None`.
     pub(crate) fn optional(name: &'static str, object: Option<&Bound<'py, PyAny>>) -> Result<Option<Self>> {
         object.map(|object| Self::new(name, object)).transpose()

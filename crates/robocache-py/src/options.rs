@@ -88,7 +88,13 @@ pub(crate) fn device(value: Option<&Bound<'_, PyAny>>, data: Device) -> Result<(
 /// Why there is no GPU, if there is none.
 fn no_gpu(py: Python<'_>) -> Option<String> {
     crate::cuda::search_wheels(py);
-    robocache::cuda::probe().err().map(|error| error.to_string())
+    match robocache::cuda::probe() {
+        Err(error) => Some(error.to_string()),
+        Ok(gpus) => {
+            let reasons = gpus.iter().map(|gpu| Some(format!("cuda:{}: {}", gpu.ordinal, gpu.refusal.as_ref()?)));
+            Some(reasons.collect::<Option<Vec<_>>>()?.join("; "))
+        }
+    }
 }
 
 fn warn_once_about_the_cpu(py: Python<'_>) {

@@ -36,7 +36,7 @@ pub(crate) fn run<'py, O: Op>(
                         error
                     }
                 })?;
-                Input::new(spec.name, &object).map_err(fail)?
+                Input::fresh(spec.name, object).map_err(fail)?
             }
         });
     }

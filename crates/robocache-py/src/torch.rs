@@ -80,6 +80,13 @@ impl Torch {
             let Described { description, .. } = self.describe(name, &copy)?;
             return Ok(Described { description, read_only: true, keep: Keep::Copy { _copy: copy } });
         }
+        self.describe_plain(name, tensor)
+    }
+
+    /// Describes a tensor of which nothing special is to be feared, such as a new one.
+    pub(crate) fn describe_plain<'py>(&self, name: &'static str, tensor: &Bound<'py, PyAny>) -> Result<Described<'py>> {
+        let py = tensor.py();
+        let refused = |error: PyErr| errors::from_python(py, ErrorKind::Unsupported, name, &error);
         let class = tensor.get_type();
         let exact = class.is(self.tensor.bind(py)) || class.is(self.parameter.bind(py));
         let Some(view) = self.api.and_then(|api| api.view_object).filter(|_| exact) else {

@@ -165,6 +165,7 @@ impl<O: Op> Prepared<'_, O> {
                 format!("{} outputs given, {} expected", out.len(), self.outputs.len()),
             ));
         }
+        let inputs = self.op.inputs();
         for (spec, given) in self.outputs.iter().zip(out) {
             let view = given.view();
             ensure!(view.dtype() == spec.dtype, spec.name, "expected {}, got {}", spec.dtype, view.dtype());
@@ -176,8 +177,8 @@ impl<O: Op> Prepared<'_, O> {
                 view.shape()
             );
             ensure!(view.device() == self.device, spec.name, "lives on {}, the data on {}", view.device(), self.device);
-            for (name, input) in self.op.inputs() {
-                ensure!(!share_memory(view, &input), spec.name, "shares memory with {name}");
+            for (name, input) in &inputs {
+                ensure!(!share_memory(view, input), spec.name, "shares memory with {name}");
             }
         }
         for (index, (spec, given)) in self.outputs.iter().zip(out).enumerate() {
