@@ -68,19 +68,24 @@ impl Torch {
     pub(crate) fn describe<'py>(&self, name: &'static str, tensor: &Bound<'py, PyAny>) -> Result<Described<'py>> {
         let py = tensor.py();
         let refused = |error: PyErr| errors::from_python(py, ErrorKind::Unsupported, name, &error);
-        if self.wants_grad(tensor).map_err(refused)? {
+        if self.wants_grad(tensor, name == "values").map_err(refused)? {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 "requires grad, but there is no gradient yet; pass a detached tensor or use torch.no_grad()",
             ));
         }
-        // Views such as `z.conj().imag` are negated only when read, which DLPack does not tell.
-        if tensor.call_method0(intern!(py, "is_neg")).and_then(|neg| neg.is_truthy()).map_err(refused)? {
+        let described = self.describe_plain(name, tensor)?;
+        // Views such as `z.conj().imag` are negated only when read, which DLPack does not tell. They
+        // skip every other number, so dense tensors need not be asked.
+        let layout = described.description.layout;
+        if (layout.count() == 1 || !layout.is_contiguous())
+            && tensor.call_method0(intern!(py, "is_neg")).and_then(|neg| neg.is_truthy()).map_err(refused)?
+        {
             let copy = tensor.call_method0("resolve_neg").map_err(refused)?;
-            let Described { description, .. } = self.describe(name, &copy)?;
+            let Described { description, .. } = self.describe_plain(name, &copy)?;
             return Ok(Described { description, read_only: true, keep: Keep::Copy { _copy: copy } });
         }
-        self.describe_plain(name, tensor)
+        Ok(described)
     }
 
     /// Describes a tensor of which nothing special is to be feared, such as a new one.
@@ -111,13 +116,16 @@ impl Torch {
         Ok(Described { description, read_only: false, keep: Keep::Nothing })
     }
 
-    /// Whether a gradient, backward or forward, is expected to pass through.
-    fn wants_grad(&self, tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
+    /// Whether a gradient, backward or (asked only where `forward`) forward, should pass through.
+    fn wants_grad(&self, tensor: &Bound<'_, PyAny>, forward: bool) -> PyResult<bool> {
         let py = tensor.py();
         if tensor.getattr(intern!(py, "requires_grad"))?.is_truthy()?
             && self.is_grad_enabled.call0(py)?.is_truthy(py)?
         {
             return Ok(true);
+        }
+        if !forward {
+            return Ok(false);
         }
         let forward = self.forward_ad.bind(py);
         // Entering a level of forward differentiation is rare; looking for it costs a load.
