@@ -192,7 +192,25 @@ def blend(part: torch.Tensor, whole: torch.Tensor, dtype: torch.dtype) -> torch.
     return (part.float() / whole.float()).to(dtype)
 
 
+def by_loop(values: torch.Tensor, times: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """One row of the batch after the other, as a first version of a data loader does it."""
+    rows = zip(values, times, targets, strict=True)
+    return torch.stack([by_gather(v[None], t[None], x[None])[0] for v, t, x in rows])
+
+
+def by_matrix(values: torch.Tensor, times: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Interpolation as a batched matrix product with two weights in every row."""
+    high = torch.searchsorted(times, targets, right=True).clamp_(1, times.shape[1] - 1)
+    start, end = times.gather(1, high - 1), times.gather(1, high)
+    weight = blend(targets - start, end - start, values.dtype)
+    matrix = values.new_zeros(*targets.shape, times.shape[1])
+    matrix.scatter_(2, (high - 1).unsqueeze(2), (1 - weight).unsqueeze(2))
+    matrix.scatter_(2, high.unsqueeze(2), weight.unsqueeze(2))
+    return torch.bmm(matrix, values)
+
+
 FORMS = {"gather": by_gather, "index_select": by_index_select}
+MATRIX_LIMIT = 1 << 28  # Elements of the weights' matrix; larger ones are no sensible peer.
 
 Contenders = dict[str, Callable[[Inputs], torch.Tensor]]
 
@@ -228,21 +246,23 @@ def form_times(forms: Contenders, inputs: Inputs) -> dict[str, float]:
 
 
 def gather_contenders(rc: ModuleType, inputs: Inputs) -> tuple[Contenders, dict[str, Any]]:
-    """Who takes part; torch with the faster of its forms, eager and compiled."""
+    """Who takes part: torch eager in the usual words (`eager`) and by whole rows (`eager_rows`),
+    and the faster of both compiled."""
     compile_forms, failed = compiled(inputs)
-    peers = {
-        "eager": {name: on_inputs(form) for name, form in FORMS.items()},
-        "compile": compile_forms,
-    }
     contenders: Contenders = {
         "robocache_out": lambda x: rc.resample(x.values, x.times, x.targets, out=x.out),
         "robocache": lambda x: rc.resample(x.values, x.times, x.targets),
+        "eager": on_inputs(by_gather),
+        "eager_rows": on_inputs(by_index_select),
     }
     notes: dict[str, Any] = {"compile_failed": failed}
-    for peer, forms in peers.items():
-        seen = notes[f"{peer}_forms_us"] = form_times(forms, inputs)
-        if forms:
-            contenders[peer] = forms[min(seen, key=seen.__getitem__)]
+    seen = notes["compile_forms_us"] = form_times(compile_forms, inputs)
+    if compile_forms:
+        contenders["compile"] = compile_forms[min(seen, key=seen.__getitem__)]
+    others: Contenders = {"loop": on_inputs(by_loop)}
+    if inputs.targets.numel() * inputs.times.shape[1] <= MATRIX_LIMIT:
+        others["matrix"] = on_inputs(by_matrix)
+    notes["other_forms_us"] = form_times(others, inputs)
     return contenders, notes
 
 
@@ -314,7 +334,7 @@ def ratios(spreads: Mapping[str, Spread], own: str) -> dict[str, float | None]:
     """How many times longer the peers take."""
     return {
         f"times_{peer}": spreads[peer].median / spreads[own].median if peer in spreads else None
-        for peer in ("eager", "compile")
+        for peer in ("eager", "eager_rows", "compile")
     }
 
 
@@ -371,7 +391,7 @@ def judge_gpu(
 
 def report(rows: list[dict[str, Any]], device: str) -> None:
     """One table, then what was promised."""
-    contenders = ["robocache_out", "robocache", "eager", "compile"]
+    contenders = ["robocache_out", "robocache", "eager", "eager_rows", "compile"]
     kinds = ["call"] if device == "cpu" else ["graph_hot", "graph_cold", "call", "host"]
     for kind in kinds:
         print(f"\n{kind}, median in us" + (" (p10-p90)" if device == "cpu" else ""))
@@ -388,7 +408,7 @@ def report(rows: list[dict[str, Any]], device: str) -> None:
         print_table(["B,S,T,D", "floor", *contenders], lines)
     print()
     print_table(
-        ["B,S,T,D", "MB", "copy GB/s", "of copy", "x eager", "x compile", "eager forms in us"],
+        ["B,S,T,D", "MB", "copy GB/s", "of copy", "x eager", "x rows", "x compile", "others in us"],
         [
             [
                 row["row"],
@@ -396,8 +416,9 @@ def report(rows: list[dict[str, Any]], device: str) -> None:
                 number(row["copy_gb_s"]),
                 number(row["copy_fraction"], 2),
                 number(row["times_eager"]),
+                number(row["times_eager_rows"]),
                 number(row["times_compile"]),
-                ", ".join(f"{form} {number(us)}" for form, us in row["eager_forms_us"].items()),
+                ", ".join(f"{form} {number(us)}" for form, us in row["other_forms_us"].items()),
             ]
             for row in rows
         ],

@@ -3,7 +3,7 @@
 use crate::process::Outcome;
 use crate::report::Report;
 use crate::workspace::Workspace;
-use crate::{checks, test, tree};
+use crate::{checks, kernels, test, tree};
 
 /// Cheap checks stop the run; once the extension is built everything runs, so that one run shows
 /// all that is wrong. The table is printed in any case.
@@ -29,6 +29,7 @@ fn steps(workspace: &Workspace, tests: bool, report: &mut Report) {
         report.step("ruff", || checks::ruff(workspace, venv));
         report.step("mypy", || checks::mypy(workspace, venv));
         report.step("stubs", || checks::stubtest(workspace, venv));
+        report.step("kernels", || kernels::compile(workspace, venv, &[]));
     }
     if tests {
         test::rust_tests(workspace, report);

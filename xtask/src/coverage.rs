@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use crate::files;
 use crate::lcov::Coverage;
 use crate::llvm::Tools;
 use crate::process::{self, Outcome};
@@ -103,9 +104,10 @@ impl<'a> Run<'a> {
         });
         match made {
             Some(venv) if built => {
+                let fake = test::fake_driver(self.workspace, report);
                 report.step("python tests", || {
                     let mut pytest = venv.python(self.workspace);
-                    self.profiled(&mut pytest).env("PYTHONPATH", &self.site);
+                    self.profiled(&mut pytest).env("PYTHONPATH", &self.site).envs(fake);
                     pytest.args(["-m", "pytest"]).args(args);
                     test::run_pytest(&mut pytest, &self.dir.join("pytest.xml"), &mut counts)
                 });
@@ -118,11 +120,8 @@ impl<'a> Run<'a> {
     /// Copies the Python sources and puts the instrumented library beside them.
     fn stage(&self) -> Result<(), String> {
         let package = self.site.join("robocache");
-        copy_sources(&self.workspace.root.join(SOURCES).join("robocache"), &package)?;
-        let library = self.library();
-        let name = if cfg!(windows) { "_core.pyd" } else { "_core.abi3.so" };
-        std::fs::copy(&library, package.join(name)).map_err(|e| format!("{e}: {}", library.display()))?;
-        Ok(())
+        files::copy_sources(&self.workspace.root.join(SOURCES).join("robocache"), &package)?;
+        files::copy(&self.library(), &package.join(python::EXTENSION_FILE)).map(drop)
     }
 
     fn library(&self) -> PathBuf {
@@ -211,11 +210,12 @@ const EXTENSION: [&str; 4] = ["build", "--release", "--package", "robocache-py"]
 
 /// Files that count: the sources of the crates, without their test files.
 fn is_product(path: &str) -> bool {
-    path.starts_with("crates/") && path.contains("/src/") && !path.contains("/tests/") && !path.ends_with("/tests.rs")
+    let is_test = path.contains("/tests/") || path.ends_with("/tests.rs") || path.starts_with("crates/fake-cuda/");
+    path.starts_with("crates/") && path.contains("/src/") && !is_test
 }
 
 /// The values of `"executable":"..."` in cargo's messages.
-fn executables(messages: &str) -> Vec<String> {
+pub(crate) fn executables(messages: &str) -> Vec<String> {
     let mut list: Vec<String> = messages
         .split("\"executable\":\"")
         .skip(1)
@@ -230,21 +230,6 @@ fn executables(messages: &str) -> Vec<String> {
 fn files_with(dir: &Path, extension: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|ext| ext == extension)).collect()
-}
-
-fn copy_sources(from: &Path, to: &Path) -> Result<(), String> {
-    let context = |e: std::io::Error| format!("{e}: {}", from.display());
-    std::fs::create_dir_all(to).map_err(context)?;
-    for entry in std::fs::read_dir(from).map_err(context)? {
-        let path = entry.map_err(context)?.path();
-        let Some(name) = path.file_name() else { continue };
-        if path.is_dir() && name != "__pycache__" {
-            copy_sources(&path, &to.join(name))?;
-        } else if path.is_file() && path.extension().is_none_or(|ext| ext != "so" && ext != "pyd") {
-            std::fs::copy(&path, to.join(name)).map_err(context)?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -263,6 +248,7 @@ mod tests {
         assert!(is_product("crates/robocache/src/ops/resample/mod.rs"));
         assert!(!is_product("crates/robocache/tests/cases.rs"));
         assert!(!is_product("crates/robocache/src/ops/tests.rs"));
+        assert!(!is_product("crates/fake-cuda/src/driver.rs"));
         assert!(!is_product("xtask/src/main.rs"));
     }
 }

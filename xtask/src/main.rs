@@ -2,9 +2,12 @@
 //!
 //! Plain `std`, so that it builds in seconds on a machine that has nothing but Rust.
 
+mod bundle;
 mod checks;
 mod ci;
 mod coverage;
+mod files;
+mod kernels;
 mod lcov;
 mod llvm;
 mod process;
@@ -26,7 +29,14 @@ Tasks of the RoboCache workspace
         Makes target/venv, installs the pinned Python packages (torch among them), builds the
         extension into it, and runs the Rust and the Python tests.
   cargo xtask ci [--no-test]
-        The checks of the tree, fmt, clippy, docs, ruff, mypy and stubs, then the tests.
+        The checks of the tree, fmt, clippy, docs, ruff, mypy, stubs and kernels, then the tests.
+  cargo xtask kernels [ARCH...]
+        Compiles every CUDA kernel with the NVRTC of target/venv, for all architectures or those
+        named (such as 90); fails on spills. The table is target/kernels.txt. Needs no GPU.
+  cargo xtask gpu-bundle [--python 3.12] [DIR]
+        Packs package, tests, lab and data into DIR (target/gpu-bundle) for a GPU machine without
+        Rust and network; there, `run.sh OUTDIR` runs the tests. Packages that may be missing
+        there are for that version of Python.
   cargo xtask coverage [--install-tools] [--html] [-- PYTEST ARGS]
         Line coverage of the Rust code under the Rust and the Python tests; fails under 80 %.
   cargo xtask lab NAME [ARGS]
@@ -38,6 +48,7 @@ Tasks of the RoboCache workspace
 
 Environment
   ROBOCACHE_PYTHON       the Python to make target/venv with (3.10 or later)
+  ROBOCACHE_NVRTC        the NVRTC for `kernels`; else that of a wheel in target/venv
   ROBOCACHE_TEST_SCALE   scales the long loops of the tests (default 1; 0.1 is quick)
 ";
 
@@ -67,6 +78,8 @@ fn dispatch(args: &[String]) -> Result<Outcome, String> {
         }
         "test" => test::command(&Workspace::find()?, rest),
         "ci" => ci::command(&Workspace::find()?, rest),
+        "kernels" => kernels::command(&Workspace::find()?, rest),
+        "gpu-bundle" => bundle::command(&Workspace::find()?, rest),
         "coverage" => coverage::command(&Workspace::find()?, rest),
         "lab" => python::lab(&Workspace::find()?, rest),
         "py" => python::interpreter(&Workspace::find()?, rest),

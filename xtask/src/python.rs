@@ -11,6 +11,8 @@ use crate::workspace::Workspace;
 const REQUIREMENTS: &str = "crates/robocache-py/tests/requirements.txt";
 /// Python sources of the package, relative to the root.
 pub(crate) const SOURCES: &str = "crates/robocache-py/python";
+/// The extension, inside the package.
+pub(crate) const EXTENSION_FILE: &str = if cfg!(windows) { "_core.pyd" } else { "_core.abi3.so" };
 const OLDEST: (u32, u32) = (3, 10);
 const CANDIDATES: [&str; 6] = ["python3", "python3.13", "python3.12", "python3.11", "python3.10", "python"];
 
@@ -62,6 +64,14 @@ impl Venv {
     /// The interpreter of the environment, in the root of the workspace.
     pub(crate) fn python(&self, workspace: &Workspace) -> Command {
         self.activated(workspace.command(self.python_path()))
+    }
+
+    /// Where the packages of the environment are.
+    pub(crate) fn site_packages(&self) -> Vec<PathBuf> {
+        let windows = self.dir.join("Lib").join("site-packages");
+        let entries = std::fs::read_dir(self.dir.join("lib")).into_iter().flatten().flatten();
+        let folders = entries.map(|entry| entry.path().join("site-packages")).chain([windows]);
+        folders.filter(|folder| folder.is_dir()).collect()
     }
 
     fn python_path(&self) -> PathBuf {

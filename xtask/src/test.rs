@@ -1,6 +1,6 @@
 //! `cargo xtask test`: Rust tests, Python tests, and how many of them ran.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::process::{self, Outcome};
@@ -76,14 +76,33 @@ pub(crate) fn python_tests(workspace: &Workspace, venv: Option<&Venv>, args: &[S
         None => report.skip("python tests"),
         Some(venv) => {
             let xml = workspace.target.join("pytest.xml");
+            let fake = fake_driver(workspace, report);
             report.step("python tests", || {
                 let mut pytest = venv.python(workspace);
-                pytest.args(["-m", "pytest"]).args(args);
+                pytest.args(["-m", "pytest"]).args(args).envs(fake);
                 run_pytest(&mut pytest, &xml, &mut counts)
             });
         }
     }
     report.count("python", counts);
+}
+
+/// The step `fake driver`: the library that takes the place of CUDA's, and the variable that names
+/// it; without it some tests are skipped, which the failed step tells.
+pub(crate) fn fake_driver(workspace: &Workspace, report: &mut Report) -> Option<(&'static str, PathBuf)> {
+    let mut built = None;
+    report.step("fake driver", || {
+        built = Some(("ROBOCACHE_FAKE_CUDA", build_fake_driver(workspace)?));
+        Ok(())
+    });
+    built
+}
+
+pub(crate) fn build_fake_driver(workspace: &Workspace) -> Result<PathBuf, String> {
+    process::run_aside(workspace.cargo().args(["build", "--release", "--quiet", "--package", "fake-cuda"]))?;
+    let name = format!("{}fake_cuda{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
+    let library = workspace.target.join("release").join(name);
+    if library.is_file() { Ok(library) } else { Err(format!("cargo made no {}", workspace.show(&library))) }
 }
 
 /// Runs pytest with its output passed through and takes the counts from its own report, also when

@@ -68,13 +68,18 @@ pub(crate) struct Demo {
 /// Describe the machine and its devices, and test that they compute right
 ///
 /// Every usable device computes small cases with known answers. A device that cannot be used is
-/// listed with the reason; a missing GPU is not a failure.
+/// listed with the reason; a missing GPU is not a failure. The first test of a GPU compiles its
+/// kernels, which takes some seconds.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   robocache doctor                          what to put into a bug report
   robocache doctor --json                   the same for a script
   ROBOCACHE_NUM_THREADS=4 robocache doctor  see that a setting arrives
+
+CUDA needs an NVIDIA driver 525 or newer (CUDA 12.0), a GPU of compute
+capability 8.0 or newer, and NVRTC, which comes with torch or by `pip install
+\"robocache[cuda]\"`, for drivers before 580 by `\"robocache[cuda12]\"`.
 
 Exit codes: 0 the CPU and every other usable device compute right, 1 one does
 not, 2 error.")]

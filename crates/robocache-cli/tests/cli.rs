@@ -9,6 +9,8 @@ use serde_json::Value;
 fn robocache() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_robocache"));
     command.env_remove("ROBOCACHE_NUM_THREADS").env_remove("NO_COLOR").stdin(Stdio::null());
+    // The same on machines with a GPU.
+    command.env("CUDA_VISIBLE_DEVICES", "");
     command
 }
 
@@ -63,7 +65,7 @@ fn doctor_describes_the_machine_and_tests_the_cpu() {
         "used by RoboCache",
         "ROBOCACHE_NUM_THREADS  not set",
         "133 cases right",
-        "this version of RoboCache has no CUDA backend yet",
+        "CUDA needs an NVIDIA driver 525 or newer (CUDA 12.0)",
         "RoboCache computes right on: cpu.",
     ] {
         assert!(text.contains(part), "{part:?} is missing in\n{text}");
@@ -87,6 +89,14 @@ fn doctor_has_json() {
     assert!(cpu["self_test"]["seconds"].as_f64().unwrap() > 0.0);
     assert_eq!((&cuda["name"], &cuda["usable"], &cuda["self_test"]), (&"cuda".into(), &false.into(), &Value::Null));
     assert!(cuda["why"].is_string());
+}
+
+#[test]
+fn doctor_says_where_it_searched_for_a_driver() {
+    let output = robocache().arg("doctor").env("ROBOCACHE_LIBCUDA", "/nowhere/libcuda.so.1").output().unwrap();
+    let text = stdout(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains("cuda no no CUDA driver found; searched /nowhere/libcuda.so.1: "), "{text}");
 }
 
 #[cfg(target_os = "linux")]

@@ -45,6 +45,8 @@ impl Stream {
                 Ok(Self { handle: 0, foreign: false })
             };
         };
+        // Before torch is asked, whose words in a forked child would be about something else.
+        robocache::cuda::ensure_usable()?;
         search_wheels(py);
         let refused = |error: PyErr| errors::from_python(py, ErrorKind::InvalidArgument, "stream", &error);
         let current = match (data.framework, Torch::loaded(py)) {
@@ -64,6 +66,8 @@ impl Stream {
                 format!("expected an integer handle or a torch stream, got {}", crate::options::type_name(chosen)),
             )
         })?;
+        // 1 is another name of the default stream, which torch knows as 0.
+        let handle = if handle == 1 { 0 } else { handle };
         Ok(Self { handle, foreign: handle != current })
     }
 

@@ -59,6 +59,12 @@ pub(crate) fn describe<'py>(name: &'static str, object: &Bound<'py, PyAny>) -> R
         let device_id = device.get_item(1).and_then(|id| id.extract::<i32>()).map_err(refused)?;
         on_gpu = Device::from_dlpack(DlDevice { device_type, device_id })? != Device::Cpu;
     }
+    let module = object.get_type().module().map(|name| name.to_string()).unwrap_or_default();
+    let is_jax = module.starts_with("jax");
+    if is_jax && on_gpu {
+        let text = "JAX arrays on a GPU are not supported; torch and CuPy are";
+        return Err(Error::new(ErrorKind::Unsupported, text));
+    }
     let capsule = capsule(object, on_gpu).map_err(refused)?;
     let (loan, read_only) = take(&capsule)?;
     let tensor = match &loan {
@@ -70,8 +76,7 @@ pub(crate) fn describe<'py>(name: &'static str, object: &Bound<'py, PyAny>) -> R
     // SAFETY: a producer fills shape and strides with `ndim` elements.
     let description = unsafe { describe_tensor(tensor)? };
     // JAX arrays never change, whatever their capsule says.
-    let module = object.get_type().module().map(|name| name.to_string()).unwrap_or_default();
-    let read_only = read_only || module.starts_with("jax");
+    let read_only = read_only || is_jax;
     Ok(Described { description, read_only, keep: Keep::Loan { _loan: loan } })
 }
 

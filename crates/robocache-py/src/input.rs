@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use robocache::tensor::dlpack::Description;
-use robocache::{Device, Error, Result, TensorMut, TensorRef};
+use robocache::{DType, Device, Error, Result, TensorMut, TensorRef};
 
 use crate::{dlpack, numpy, options, torch};
 
@@ -73,6 +73,11 @@ impl<'py> Input<'py> {
         };
         let Described { description, read_only, keep } = described;
         Ok(Self { object: object.clone(), framework, description, read_only, _keep: keep, name })
+    }
+
+    /// The type of the data.
+    pub(crate) fn dtype(&self) -> DType {
+        self.description.dtype
     }
 
     /// Where the data lives.

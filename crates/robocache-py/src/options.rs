@@ -71,9 +71,13 @@ pub(crate) fn device(value: Option<&Bound<'_, PyAny>>, data: Device) -> Result<(
     let wanted: Device = text.parse()?;
     match (wanted, data) {
         (wanted, data) if wanted == data => Ok(()),
-        (Device::Cuda(_), Device::Cpu) => {
+        (Device::Cuda(ordinal), Device::Cpu) => {
             let error = no_gpu(value.py()).map_or_else(
                 || {
+                    let count = robocache::cuda::probe().map_or(0, |gpus| gpus.len());
+                    if ordinal as usize >= count {
+                        return Error::invalid("device", format!("{wanted} does not exist; there are {count} GPUs"));
+                    }
                     let text = "the data lives on the CPU, and streaming it through a GPU is not implemented yet";
                     Error::new(ErrorKind::Unsupported, format!("{text}; move the tensors to {wanted} first"))
                 },

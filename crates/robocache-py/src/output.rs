@@ -100,7 +100,7 @@ fn caller_outputs<'py>(out: Option<&Bound<'py, PyAny>>, specs: &[OutputSpec]) ->
 
 fn allocate<'py>(py: Python<'py>, spec: &OutputSpec, like: &Input<'py>, device: Device) -> PyResult<Bound<'py, PyAny>> {
     match (like.framework, Torch::loaded(py)) {
-        (Framework::Torch, Some(torch)) => torch.allocate(py, spec, device),
+        (Framework::Torch, Some(torch)) => torch.allocate(spec, like),
         (Framework::DlPack, _) if device != Device::Cpu => cuda::allocate_cupy(py, spec, &like.object),
         _ => crate::numpy::allocate(py, spec, &like.object),
     }

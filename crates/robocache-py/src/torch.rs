@@ -1,18 +1,17 @@
 //! torch tensors. torch 2.11 and newer hand out a C table (DLPack's exchange API) that describes
 //! and allocates tensors without going through Python; older ones go the DLPack way.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{c_char, c_void};
 
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyType;
+use pyo3::types::{PyDict, PyTuple, PyType};
 use robocache::tensor::dlpack::{DlDevice, DlTensor, ExchangeApi, MAJOR_VERSION, describe as describe_tensor};
-use robocache::{Device, Error, ErrorKind, MAX_RANK, OutputSpec, Result};
+use robocache::{DType, Device, Error, ErrorKind, MAX_RANK, OutputSpec, Result};
 
-use crate::input::{Described, Keep};
+use crate::input::{Described, Input, Keep};
 use crate::{dlpack, errors};
 
 /// What is known about the torch in this process.
@@ -20,7 +19,6 @@ pub(crate) struct Torch {
     tensor: Py<PyType>,
     parameter: Py<PyType>,
     is_grad_enabled: Py<PyAny>,
-    empty: Py<PyAny>,
     forward_ad: Py<PyAny>,
     api: Option<&'static ExchangeApi>,
 }
@@ -58,7 +56,6 @@ impl Torch {
             api: exchange_api(&tensor),
             parameter: module.getattr("nn")?.getattr("Parameter")?.cast_into::<PyType>()?.unbind(),
             is_grad_enabled: module.getattr("is_grad_enabled")?.unbind(),
-            empty: module.getattr("empty")?.unbind(),
             forward_ad: module.getattr("autograd")?.getattr("forward_ad")?.unbind(),
             tensor: tensor.unbind(),
         })
@@ -102,7 +99,7 @@ impl Torch {
             data: std::ptr::null_mut(),
             device: DlDevice { device_type: 0, device_id: 0 },
             ndim: 0,
-            dtype: robocache::DType::U8.to_dlpack(),
+            dtype: DType::U8.to_dlpack(),
             shape: std::ptr::null_mut(),
             strides: std::ptr::null_mut(),
             byte_offset: 0,
@@ -149,19 +146,24 @@ impl Torch {
         py.import("torch")?.getattr("_C")?.call_method1("_cuda_getCurrentRawStream", (ordinal,))?.extract()
     }
 
-    /// A new tensor for an output, from torch's own allocator.
-    pub(crate) fn allocate<'py>(
-        &self,
-        py: Python<'py>,
-        spec: &OutputSpec,
-        device: Device,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let Some((allocate, to_object)) = self.api.and_then(|api| api.allocate.zip(api.to_object)) else {
-            let torch = py.import("torch")?;
-            let options = pyo3::types::PyDict::new(py);
-            options.set_item("dtype", torch.getattr(spec.dtype.name())?)?;
-            options.set_item("device", device.to_string())?;
-            return self.empty.bind(py).call((spec.layout.shape(),), Some(&options));
+    fn allocate_in_python<'py>(spec: &OutputSpec, like: &Input<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let py = like.object.py();
+        let shape = PyTuple::new(py, spec.layout.shape())?;
+        if spec.dtype == like.dtype() {
+            return like.object.call_method1(intern!(py, "new_empty"), (shape,));
+        }
+        let options = PyDict::new(py);
+        options.set_item("dtype", py.import("torch")?.getattr(spec.dtype.name())?)?;
+        like.object.call_method(intern!(py, "new_empty"), (shape,), Some(&options))
+    }
+
+    /// A new tensor for an output, from torch's own allocator. `like` is a tensor on the same device.
+    pub(crate) fn allocate<'py>(&self, spec: &OutputSpec, like: &Input<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let (py, device) = (like.object.py(), like.device());
+        let table = self.api.and_then(|api| api.allocate.zip(api.to_object));
+        // A tensor that comes by DLPack ignores `record_stream`, so on a GPU torch makes its own.
+        let Some((allocate, to_object)) = table.filter(|_| device == Device::Cpu) else {
+            return Self::allocate_in_python(spec, like);
         };
         let mut shape = [0i64; MAX_RANK];
         for (to, &from) in shape.iter_mut().zip(spec.layout.shape()) {
@@ -176,12 +178,13 @@ impl Torch {
             strides: std::ptr::null_mut(),
             byte_offset: 0,
         };
-        let (mut managed, mut failure) = (std::ptr::null_mut(), None::<String>);
-        // SAFETY: the prototype and the failure outlive the call, and `set_error` writes a String.
-        let code = unsafe { allocate(&raw mut prototype, &raw mut managed, (&raw mut failure).cast(), set_error) };
+        let mut managed = std::ptr::null_mut();
+        // SAFETY: the prototype outlives the call.
+        let code = unsafe { allocate(&raw mut prototype, &raw mut managed, std::ptr::null_mut(), ignore_error) };
         if code != 0 || managed.is_null() {
             let _ = PyErr::take(py);
-            return Err(PyRuntimeError::new_err(failure.unwrap_or_else(|| "torch could not allocate".to_owned())));
+            // Out of memory, most likely: torch itself says so in its own class.
+            return Self::allocate_in_python(spec, like);
         }
         let mut object: *mut c_void = std::ptr::null_mut();
         // SAFETY: torch consumes its own tensor and returns a new reference.
@@ -194,15 +197,8 @@ impl Torch {
     }
 }
 
-unsafe extern "C" fn set_error(context: *mut c_void, _kind: *const c_char, message: *const c_char) {
-    if context.is_null() || message.is_null() {
-        return;
-    }
-    // SAFETY: `context` is the `Option<String>` of `allocate`; `message` is a C string.
-    unsafe {
-        *context.cast::<Option<String>>() = Some(CStr::from_ptr(message).to_string_lossy().into_owned());
-    }
-}
+/// The allocation is tried again where the error can be told properly.
+unsafe extern "C" fn ignore_error(_context: *mut c_void, _kind: *const c_char, _message: *const c_char) {}
 
 fn exchange_api(tensor: &Bound<'_, PyType>) -> Option<&'static ExchangeApi> {
     let capsule = tensor.getattr("__dlpack_c_exchange_api__").ok()?;

@@ -232,7 +232,7 @@ RESAMPLE_FAILURES = (
         INVALID,
         "targets",
         "row 0.*index 1.*-inf",
-        targets=np.array([0.5, -np.inf]),
+        targets=np.array([[0.5, -np.inf], [0.5, 1.5]]),
         extrapolate="error",
     ),
     broken("out of another shape", INVALID, "out", r"2.*2.*4", out=zeros("float32", 2, 2, 5)),

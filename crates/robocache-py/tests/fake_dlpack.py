@@ -80,6 +80,7 @@ class Producer:
         versioned: bool = False,
         version: tuple = (1, 0),
         flags: int = 0,
+        deleter: bool = True,
     ) -> None:
         self.array = array  # keeps the memory alive
         self.data = array.ctypes.data if data is None else data
@@ -90,6 +91,7 @@ class Producer:
         self.dtype = (code, item * 8, 1) if dtype is None else dtype
         self.device = device
         self.versioned, self.version, self.flags = versioned, version, flags
+        self.has_deleter = deleter  # the standard allows a null pointer: nothing to give back
         self.exported: list = []  # (capsule, structure, arrays behind its pointers)
         self.deleted = 0
 
@@ -110,7 +112,7 @@ class Producer:
             0,
         )
         versioned = self.versioned and max_version is not None
-        deleter = _Deleter(self._delete)
+        deleter = _Deleter(self._delete) if self.has_deleter else _Deleter()
         if versioned:
             managed = _Versioned(*self.version, None, deleter, self.flags, tensor)
         else:
@@ -125,4 +127,5 @@ class Producer:
     def assert_nothing_leaked(self) -> None:
         """Each capsule that was taken was given back once; the others are still ours."""
         taken = sum(not _is_valid(entry[0], _NAMES[entry[5]]) for entry in self.exported)
+        taken *= self.has_deleter
         assert self.deleted == taken, f"{taken} capsules taken, {self.deleted} given back"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 import oracle
-from helpers import dtype_of
+from helpers import COPIED, FLOATS, STAMPS, dtype_of
 
 EPOCH_NS = 1_760_000_000_000_000_000
 
@@ -180,3 +180,19 @@ def _pull_inside(case: Case) -> None:
                 # make the rows equal.
                 case.times[...] = case.times[:1]
     raise AssertionError("could not make a case without outside targets")
+
+
+def combinations():
+    """(dtype, stamp dtype, method, extrapolation) wherever the contract allows all four."""
+    for dtype in COPIED:
+        for stamp_dtype in STAMPS:
+            for method in oracle.METHODS:
+                for extrapolate in oracle.EXTRAPOLATIONS:
+                    floating = dtype in FLOATS
+                    if method == "linear" and not floating:
+                        continue  # blending integers is an error, see test_table.py
+                    if extrapolate == "linear" and method != "linear":
+                        continue  # these cannot extrapolate
+                    if extrapolate == "nan" and not floating:
+                        continue  # integers have no NaN
+                    yield dtype, stamp_dtype, method, extrapolate

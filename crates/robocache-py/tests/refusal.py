@@ -36,9 +36,17 @@ def assert_refused(
     message: str = "",
     op: str = "resample",
 ) -> rc.RoboCacheError:
-    """`call` raises exactly `error` about `argument`, and the next good call works."""
-    with pytest.raises(rc.RoboCacheError) as caught:
+    """`call` raises exactly `error` about `argument`, and the next good call works.
+
+    What a kernel finds in its data is raised by a later call, here the one that waits.
+    """
+
+    def call_and_wait() -> None:
         call()
+        rc.synchronize()
+
+    with pytest.raises(rc.RoboCacheError) as caught:
+        call_and_wait()
     raised = caught.value
     text = str(raised)
     assert type(raised) is getattr(rc, error), f"{type(raised).__name__}: {text}"

@@ -6,13 +6,12 @@ import os
 import signal
 import time
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 import oracle
 import robocache as rc
-from helpers import FLOATS, assert_matches, assert_same_bits, dtype_of, on, to_numpy
+from helpers import FLOATS, assert_matches, assert_same_bits, dtype_of, finfo, on, to_numpy
 from refusal import assert_refused, assert_works
 
 VALUES = np.arange(12, dtype=np.float32).reshape(2, 3, 2)
@@ -193,7 +192,7 @@ def test_36_f16_overflows_to_infinity(device):
 def test_36_ends_too_far_apart_to_subtract(dtype, device):
     """b - a overflows, but every point between them is finite."""
     place = on(device)
-    largest = float(ml_dtypes.finfo(dtype_of(dtype)).max)
+    largest = float(finfo(dtype_of(dtype)).max)
     values = np.array([[-largest], [largest]]).astype(dtype_of(dtype))
     times, targets = np.array([0.0, 4.0]), np.array([1.0, 2.0, 3.0])
     got = to_numpy(rc.resample(place(values), place(times), place(targets))).astype(np.float64)
@@ -206,7 +205,7 @@ def test_36_ends_too_far_apart_to_subtract(dtype, device):
 def test_36_a_line_that_leaves_the_range_goes_to_its_own_infinity(dtype, along, device):
     """Extrapolated far enough a rising line is +inf and a falling one -inf, never the other."""
     place = on(device)
-    largest = float(ml_dtypes.finfo(dtype_of(dtype)).max)
+    largest = float(finfo(dtype_of(dtype)).max)
     values = np.array([[0.25, -0.25, 0.5], [0.5, -0.5, 0.25]]) * largest
     times, targets = np.array([0.0, 1.0]), np.array([along, -along])
     arguments = place(values.astype(dtype_of(dtype))), place(times), place(targets)

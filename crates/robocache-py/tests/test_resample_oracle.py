@@ -10,9 +10,8 @@ import pytest
 
 import oracle
 import robocache as rc
-from generate import EPOCH_NS, random_case, random_values
+from generate import EPOCH_NS, combinations, random_case, random_values
 from helpers import (
-    COPIED,
     FLOATS,
     STAMPS,
     TOLERANCE,
@@ -23,21 +22,6 @@ from helpers import (
     scaled,
     to_numpy,
 )
-
-
-def combinations():
-    for dtype in COPIED:
-        for stamp_dtype in STAMPS:
-            for method in oracle.METHODS:
-                for extrapolate in oracle.EXTRAPOLATIONS:
-                    floating = dtype in FLOATS
-                    if method == "linear" and not floating:
-                        continue  # blending integers is an error, see test_table.py
-                    if extrapolate == "linear" and method != "linear":
-                        continue  # these cannot extrapolate
-                    if extrapolate == "nan" and not floating:
-                        continue  # integers have no NaN
-                    yield dtype, stamp_dtype, method, extrapolate
 
 
 @pytest.mark.parametrize(("dtype", "stamp_dtype", "method", "extrapolate"), combinations())

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 import oracle
 import robocache as rc
 from generate import EPOCH_NS
-from helpers import assert_same_bits, on, to_numpy
+from helpers import FLOATS, assert_same_bits, on, to_numpy
 
 MAX_SOURCE, MAX_STEPS, MAX_DIM = 12, 16, 20
 
@@ -152,7 +152,7 @@ def strided_copies(tensor: torch.Tensor):
     yield "a column range", padded[..., 2:-1]
 
 
-@given(problem=problems(batched=True), dtype=st.sampled_from(["float32", "bfloat16", "float64"]))
+@given(problem=problems(batched=True), dtype=st.sampled_from(FLOATS))
 def test_views_give_the_bits_of_their_copies(device, problem, dtype):
     values, times, targets, keywords = problem
     place = on(device)

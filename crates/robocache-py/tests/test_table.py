@@ -6,15 +6,17 @@ import pytest
 
 import cases
 import robocache as rc
-from helpers import DEVICES, assert_matches, on
+from devices import DEVICES, marks
+from helpers import assert_matches, on
 from refusal import assert_refused
 
 samples = [
-    pytest.param(*row, id=f"{row[0]}-{row[1].name}-{row[2]}-{row[3]}")
+    pytest.param(*row, id=f"{row[0]}-{row[1].name}-{row[2]}-{row[3]}", marks=marks(row[3]))
     for row in cases.sample_rows(DEVICES)
 ]
 failures = [
-    pytest.param(*row, id=f"{row[0]}-{row[1].name}-{row[2]}") for row in cases.failure_rows(DEVICES)
+    pytest.param(*row, id=f"{row[0]}-{row[1].name}-{row[2]}", marks=marks(row[2]))
+    for row in cases.failure_rows(DEVICES)
 ]
 
 

@@ -1,7 +1,9 @@
 //! `robocache doctor`: the machine, the settings and the devices, with a test of each.
 
 mod devices;
+mod gpu;
 mod machine;
+mod nvidia;
 mod self_test;
 mod settings;
 

@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn a_device_that_computes_wrong_is_found() {
         let zeros = |op: &Resample<'_>| {
-            let specs = robocache::prepare(op)?;
+            let specs = robocache::prepare(op, &robocache::Context::default())?;
             specs.outputs().iter().map(|spec| Tensor::zeros(spec.layout.shape(), spec.dtype)).collect()
         };
         let test = run(zeros);

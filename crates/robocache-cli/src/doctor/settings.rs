@@ -4,8 +4,10 @@ use serde::Serialize;
 
 const PREFIX: &str = "ROBOCACHE_";
 const THREADS: &str = "ROBOCACHE_NUM_THREADS";
+/// What the engine looks at, in the order of how often people set it.
+const KNOWN: [&str; 5] = [THREADS, "ROBOCACHE_BLOCKING", "ROBOCACHE_CUBIN_DIR", "ROBOCACHE_NVRTC", "ROBOCACHE_LIBCUDA"];
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(super) struct Setting {
     pub(super) name: String,
     /// As set; absent when not set.
@@ -16,12 +18,12 @@ pub(super) struct Setting {
 
 /// The known settings, then others that look as if they were meant as one.
 pub(super) fn all() -> Vec<Setting> {
-    let mut settings = vec![Setting { name: THREADS.to_owned(), value: None, note: None }];
+    let mut settings = KNOWN.map(|name| Setting { name: name.to_owned(), value: None, note: None }).to_vec();
     let mut others = Vec::new();
     for (name, value) in std::env::vars_os() {
         let (name, value) = (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned());
         if let Some(known) = settings.iter_mut().find(|setting| setting.name == name) {
-            known.note = bad_threads(&value);
+            known.note = if name == THREADS { bad_threads(&value) } else { None };
             known.value = Some(value);
         } else if name.starts_with(PREFIX) {
             others.push(Setting { name, value: Some(value), note: Some("no setting of the engine") });

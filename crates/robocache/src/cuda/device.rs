@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{OnceLock, RwLock, mpsc};
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock, mpsc};
 use std::time::{Duration, Instant};
 
 use super::driver::{self, driver, version_text};
@@ -13,9 +12,11 @@ use super::sys::{Driver, Handle, attribute};
 use crate::{Error, ErrorKind, Result};
 
 const MOST_GPUS: usize = 64;
+/// Ampere: bfloat16 and asynchronous copies.
+const OLDEST_CAPABILITY: (u32, u32) = (8, 0);
 static GPUS: [OnceLock<std::result::Result<Gpu, Refusal>>; MOST_GPUS] = [const { OnceLock::new() }; MOST_GPUS];
-/// The process that opened the first GPU; CUDA does not survive `fork`.
-static OWNER: AtomicU32 = AtomicU32::new(0);
+/// The least time that an idle GPU is given to say so: a thread must start for it.
+const SHORTEST_WAIT: Duration = Duration::from_millis(50);
 
 /// Why a GPU could not be opened; kept, so that every call tells the same.
 #[derive(Debug)]
@@ -38,6 +39,8 @@ pub struct GpuInfo {
     pub shared_memory: u32,
     /// The CUDA version that the driver supports, such as "13.0".
     pub driver: String,
+    /// Why it cannot be computed on, where that is known without opening it.
+    pub refusal: Option<String>,
 }
 
 /// A GPU that can be computed on.
@@ -91,13 +94,11 @@ fn describe(driver: &Driver, ordinal: u32) -> Result<GpuInfo> {
             }
         };
         let capability = (attribute(attribute::CAPABILITY_MAJOR)?, attribute(attribute::CAPABILITY_MINOR)?);
-        // CU_COMPUTEMODE_PROHIBITED
-        if attribute(attribute::COMPUTE_MODE)? == 2 {
-            return Err(Error::new(ErrorKind::NoDevice, format!("cuda:{ordinal}: its compute mode is \"prohibited\"")));
-        }
+        let name = CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned();
         Ok(GpuInfo {
             ordinal,
-            name: CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned(),
+            refusal: refusal(&name, capability, attribute(attribute::COMPUTE_MODE)?),
+            name,
             capability,
             memory,
             multiprocessors: attribute(attribute::MULTIPROCESSORS)?,
@@ -107,38 +108,54 @@ fn describe(driver: &Driver, ordinal: u32) -> Result<GpuInfo> {
     }
 }
 
+fn refusal(name: &str, capability: (u32, u32), compute_mode: u32) -> Option<String> {
+    const PROHIBITED: u32 = 2;
+    if compute_mode == PROHIBITED {
+        return Some("its compute mode is \"prohibited\" (nvidia-smi --compute-mode changes it)".to_owned());
+    }
+    let (major, minor) = capability;
+    (capability < OLDEST_CAPABILITY)
+        .then(|| format!("{name} has compute capability {major}.{minor}, 8.0 or newer is needed"))
+}
+
 /// The GPU of that ordinal, opened at the first call. `stream` is the caller's, which must not be
 /// capturing at that first call, since opening allocates.
 pub fn gpu(ordinal: u32, stream: super::StreamHandle) -> Result<&'static Gpu> {
     let slot = GPUS.get(ordinal as usize).ok_or_else(|| {
         Error::invalid("device", format!("cuda:{ordinal} is not a device; ordinals go to {}", MOST_GPUS - 1))
     })?;
-    let owner = OWNER.load(Ordering::Relaxed);
-    if owner != 0 && owner != std::process::id() {
-        return Err(Error::new(
-            ErrorKind::NoDevice,
-            format!(
-                "cuda:{ordinal} was used before this process was forked, and CUDA does not survive a fork; start workers with \"spawn\""
-            ),
-        ));
-    }
+    let driver = driver()?;
     if slot.get().is_none() {
-        let driver = driver()?;
         if is_capturing(driver, stream) {
             return Err(needs_warmup());
         }
-        OWNER.store(std::process::id(), Ordering::Relaxed);
+        static OPENING: Mutex<()> = Mutex::new(());
+        let _alone = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+        if slot.get().is_none() {
+            match Gpu::open(driver, ordinal) {
+                // Memory may be free at the next call; every other reason stays.
+                Err(error) if error.kind() == ErrorKind::OutOfMemory => return Err(error),
+                result => drop(slot.set(result.map_err(|error| Refusal(error.kind(), error.to_string())))),
+            }
+        }
     }
-    match slot.get_or_init(|| Gpu::open(ordinal).map_err(|error| Refusal(error.kind(), error.to_string()))) {
-        Ok(gpu) => gpu.ensure_not_lost().map(|()| gpu),
-        Err(Refusal(kind, reason)) => Err(Error::new(*kind, reason.clone())),
+    match slot.get() {
+        Some(Ok(gpu)) => gpu.ensure_not_lost().map(|()| gpu),
+        Some(Err(Refusal(kind, reason))) => Err(Error::new(*kind, reason.clone())),
+        None => Err(Error::new(ErrorKind::NoDevice, format!("cuda:{ordinal} was not opened"))),
     }
 }
 
 pub(super) fn is_capturing(driver: &Driver, stream: super::StreamHandle) -> bool {
+    // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: another stream is captured, and the default stream would
+    // take part in that.
+    const IMPLICIT: c_int = 906;
     let mut status = 0;
     // SAFETY: the stream is the caller's; a stream that does not exist is answered with an error.
-    unsafe { (driver.is_capturing)(stream as Handle, &raw mut status) == 0 && status != 0 }
+    match unsafe { (driver.is_capturing)(stream as Handle, &raw mut status) } {
+        0 => status != 0,
+        code => code == IMPLICIT,
+    }
 }
 
 pub(super) fn needs_warmup() -> Error {
@@ -150,24 +167,20 @@ pub(super) fn needs_warmup() -> Error {
 }
 
 impl Gpu {
-    fn open(ordinal: u32) -> Result<Self> {
-        let driver = driver()?;
+    fn open(driver: &'static Driver, ordinal: u32) -> Result<Self> {
         let info = describe(driver, ordinal)?;
-        if info.capability < (8, 0) {
-            let (major, minor) = info.capability;
-            return Err(Error::new(
-                ErrorKind::NoDevice,
-                format!("cuda:{ordinal}: {} has compute capability {major}.{minor}, 8.0 or newer is needed", info.name),
-            ));
+        if let Some(reason) = &info.refusal {
+            return Err(Error::new(ErrorKind::NoDevice, format!("cuda:{ordinal}: {reason}")));
         }
         let mut context = std::ptr::null_mut();
         // SAFETY: the device exists. The primary context is the one that frameworks use.
         let code = unsafe { (driver.retain_context)(&raw mut context, c_int::try_from(ordinal).unwrap_or(0)) };
+        let failed =
+            |code| Error::new(kind_of(code), format!("cuda:{ordinal} cannot be opened: {}", driver.describe(code)));
         if code != 0 {
-            let kind = if code == driver::OUT_OF_MEMORY { ErrorKind::OutOfMemory } else { ErrorKind::NoDevice };
-            return Err(Error::new(kind, format!("cuda:{ordinal} cannot be opened: {}", driver.describe(code))));
+            return Err(failed(code));
         }
-        let _current = Current::new(driver, context);
+        let _current = Current::new(driver, context).map_err(failed)?;
         let mailbox = Mailbox::new(driver)?;
         Ok(Self { info, driver, context, lost: OnceLock::new(), mailbox, kernels: RwLock::default() })
     }
@@ -178,8 +191,20 @@ impl Gpu {
     }
 
     /// Makes the GPU the calling thread's current one until the guard is dropped.
-    pub(super) fn current(&self) -> Current {
-        Current::new(self.driver, self.context)
+    pub(super) fn current(&self) -> Result<Current> {
+        // Another library may have reset the device. Our handles then point to nothing, and the
+        // driver does not look before it follows them.
+        let (mut flags, mut active) = (0, 0);
+        let ordinal = c_int::try_from(self.info.ordinal).unwrap_or(0);
+        // SAFETY: the pointers are valid.
+        let code = unsafe { (self.driver.primary_state)(ordinal, &raw mut flags, &raw mut active) };
+        if code == 0 && active == 0 {
+            return Err(self.lose("its context was destroyed by another library".to_owned()));
+        }
+        match Current::new(self.driver, self.context) {
+            Ok(current) => Ok(current),
+            Err(code) => Err(self.failure(code, "making it the current device")),
+        }
     }
 
     fn ensure_not_lost(&self) -> Result<()> {
@@ -204,15 +229,16 @@ impl Gpu {
 
     /// Turns a driver's code into an error; codes after which nothing works latch the GPU as lost.
     pub(super) fn check(&self, code: c_int, what: &str) -> Result<()> {
-        if code == 0 {
-            return Ok(());
-        }
+        if code == 0 { Ok(()) } else { Err(self.failure(code, what)) }
+    }
+
+    #[cold]
+    fn failure(&self, code: c_int, what: &str) -> Error {
         let text = format!("{what}: {}", self.driver.describe(code));
         if driver::is_sticky(code) {
-            return Err(self.lose(text));
+            return self.lose(text);
         }
-        let kind = if code == driver::OUT_OF_MEMORY { ErrorKind::OutOfMemory } else { ErrorKind::NoDevice };
-        Err(Error::new(kind, format!("cuda:{}: {text}", self.info.ordinal)))
+        Error::new(kind_of(code), format!("cuda:{}: {text}", self.info.ordinal))
     }
 
     /// Raises what earlier calls found in their data, once.
@@ -224,28 +250,36 @@ impl Gpu {
     }
 
     pub(super) fn wait_for_stream(&self, stream: super::StreamHandle) -> Result<()> {
-        let _current = self.current();
+        let _current = self.current()?;
         // SAFETY: the stream is the caller's.
         self.check(unsafe { (self.driver.synchronize_stream)(stream as Handle) }, "waiting for a stream")
     }
 
-    fn wait(&'static self, deadline: Option<Instant>, interrupt: Option<&dyn Fn() -> bool>) -> Result<()> {
-        // The driver's wait can be neither timed nor interrupted, so a thread of its own waits.
+    /// The driver's wait can be neither timed nor interrupted, so a thread of its own waits.
+    fn start_waiting(&'static self) -> Result<mpsc::Receiver<c_int>> {
         let (sender, receiver) = mpsc::channel();
         let waiter = move || {
-            let _current = self.current();
             // SAFETY: waits for all work of the current context.
-            let _ = sender.send(unsafe { (self.driver.synchronize_context)() });
+            let wait = |_current: Current| unsafe { (self.driver.synchronize_context)() };
+            let _ = sender.send(Current::new(self.driver, self.context).map_or_else(|code| code, wait));
         };
-        let spawned = std::thread::Builder::new().name(format!("robocache-wait-{}", self.info.ordinal)).spawn(waiter);
-        if let Err(error) = spawned {
-            return Err(Error::new(ErrorKind::OutOfMemory, "cannot start a thread to wait on").caused_by(error));
+        match std::thread::Builder::new().name(format!("robocache-wait-{}", self.info.ordinal)).spawn(waiter) {
+            Ok(_) => Ok(receiver),
+            Err(error) => Err(Error::new(ErrorKind::OutOfMemory, "cannot start a thread to wait on").caused_by(error)),
         }
+    }
+
+    fn finish_waiting(
+        &self,
+        receiver: &mpsc::Receiver<c_int>,
+        deadline: Option<Instant>,
+        interrupt: Option<&dyn Fn() -> bool>,
+    ) -> Result<()> {
         loop {
             let step = Duration::from_millis(50);
             let step = deadline.map_or(step, |deadline| step.min(deadline.saturating_duration_since(Instant::now())));
             match receiver.recv_timeout(step) {
-                Ok(code) => return self.check(code, "waiting for the device").and_then(|()| self.raise_pending()),
+                Ok(code) => return self.check(code, "waiting for the device"),
                 Err(mpsc::RecvTimeoutError::Disconnected) => return Err(self.lose("waiting for it failed".to_owned())),
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
             }
@@ -259,21 +293,32 @@ impl Gpu {
     }
 }
 
+fn kind_of(code: c_int) -> ErrorKind {
+    if code == driver::OUT_OF_MEMORY { ErrorKind::OutOfMemory } else { ErrorKind::NoDevice }
+}
+
 /// Waits until all GPUs that were used are done, and raises what their calls found. A GPU that is
 /// not done in time is latched as lost.
 pub fn synchronize(timeout: Option<Duration>, interrupt: Option<&dyn Fn() -> bool>) -> Result<()> {
-    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let owner = OWNER.load(Ordering::Relaxed);
-    if owner != std::process::id() {
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout.max(SHORTEST_WAIT)));
+    if !driver::is_in_use() {
         return Ok(());
     }
-    for slot in &GPUS {
-        if let Some(Ok(gpu)) = slot.get() {
-            gpu.ensure_not_lost()?;
-            gpu.wait(deadline, interrupt)?;
+    // All at once: a GPU that hangs must take neither the wait nor the time of the others.
+    let used = GPUS.iter().filter_map(|slot| slot.get()?.as_ref().ok());
+    let waits: Vec<_> = used.map(|gpu| (gpu, gpu.ensure_not_lost().and_then(|()| gpu.start_waiting()))).collect();
+    let mut outcome = Ok(());
+    for (gpu, receiver) in waits {
+        let done = receiver.and_then(|receiver| gpu.finish_waiting(&receiver, deadline, interrupt));
+        if done.as_ref().is_err_and(|error| error.kind() == ErrorKind::Interrupted) {
+            return done;
+        }
+        // One error per call: what a further GPU found stays for the next.
+        if outcome.is_ok() {
+            outcome = done.and_then(|()| gpu.raise_pending());
         }
     }
-    Ok(())
+    outcome
 }
 
 /// Sets the calling thread's context and puts the former one back on every way out.
@@ -283,16 +328,18 @@ pub(super) struct Current {
 }
 
 impl Current {
-    fn new(driver: &'static Driver, context: Handle) -> Self {
+    fn new(driver: &'static Driver, context: Handle) -> std::result::Result<Self, c_int> {
         let mut before = std::ptr::null_mut();
         // SAFETY: asks for and sets this thread's context; frameworks in this thread get theirs back.
         unsafe {
             if (driver.current_context)(&raw mut before) == 0 && before == context {
-                return Self { driver, before: None };
+                return Ok(Self { driver, before: None });
             }
-            (driver.set_context)(context);
+            match (driver.set_context)(context) {
+                0 => Ok(Self { driver, before: Some(before) }),
+                code => Err(code),
+            }
         }
-        Self { driver, before: Some(before) }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, c_int};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use libloading::Library;
 
@@ -21,21 +22,34 @@ pub(super) fn is_sticky(code: c_int) -> bool {
     STICKY.contains(&code)
 }
 
+/// The process that initialised the driver; CUDA does not survive `fork`.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+/// Whether this process initialised the driver; asking does not.
+pub(super) fn is_in_use() -> bool {
+    OWNER.load(Ordering::Relaxed) == std::process::id()
+}
+
 /// The driver, loaded and initialised once per process.
 pub(super) fn driver() -> Result<&'static Driver, Error> {
     static DRIVER: OnceLock<Result<Driver, LoadError>> = OnceLock::new();
     match DRIVER.get_or_init(load) {
-        Ok(driver) => Ok(driver),
+        Ok(driver) if is_in_use() => Ok(driver),
+        Ok(_) => Err(Error::new(
+            ErrorKind::NoDevice,
+            "CUDA was used before this process was forked, and does not survive that; start workers with \"spawn\"",
+        )),
         Err(LoadError(reason)) => Err(Error::new(ErrorKind::NoDevice, reason.clone())),
     }
 }
 
-/// Whether the driver was loaded; asking does not load it.
-pub(super) fn library_names() -> Vec<String> {
+/// What the library may be called; a name without a folder is searched by the system.
+fn library_names() -> Vec<String> {
     match std::env::var("ROBOCACHE_LIBCUDA") {
-        Ok(path) => vec![path],
-        Err(_) if cfg!(windows) => vec!["nvcuda.dll".to_owned()],
-        Err(_) => vec!["libcuda.so.1".to_owned(), "libcuda.so".to_owned()],
+        // An empty name would be this program itself.
+        Ok(path) if !path.is_empty() => vec![path],
+        _ if cfg!(windows) => vec!["nvcuda.dll".to_owned()],
+        _ => vec!["libcuda.so.1".to_owned(), "libcuda.so".to_owned()],
     }
 }
 
@@ -46,7 +60,7 @@ fn load() -> Result<Driver, LoadError> {
         // SAFETY: loading the vendor's driver runs its initialisers, which every CUDA program does.
         match unsafe { Library::new(name) } {
             Ok(library) => return init(Driver::new(library, name.clone())?),
-            Err(error) => tried.push(format!("{name}: {}", LoadError::from(error).0)),
+            Err(error) => tried.push(LoadError::from(error).about(name)),
         }
     }
     Err(LoadError(format!("no CUDA driver found; searched {}", tried.join("; "))))
@@ -65,7 +79,15 @@ fn init(driver: Driver) -> Result<Driver, LoadError> {
     }
     // SAFETY: 0 is the only flag.
     match unsafe { (driver.init)(0) } {
-        0 => Ok(driver),
+        0 => {
+            OWNER.store(std::process::id(), Ordering::Relaxed);
+            Ok(driver)
+        }
+        // What a driver that another library has used answers after a fork.
+        code @ 3 => Err(LoadError(format!(
+            "the CUDA driver does not start: {}; if CUDA was used before this process was forked, start workers with \"spawn\"",
+            driver.describe(code)
+        ))),
         100 => Err(LoadError(
             "the CUDA driver sees no device (CUDA_ERROR_NO_DEVICE); is CUDA_VISIBLE_DEVICES empty?".to_owned(),
         )),

@@ -76,7 +76,7 @@ impl<'g> Launcher<'g> {
         grid: Grid,
         argument: &A,
     ) -> Result<()> {
-        let _current = self.gpu.current();
+        let _current = self.gpu.current()?;
         let kernel = self.kernel(family, variant)?;
         if self.only_load {
             return Ok(());

@@ -23,3 +23,8 @@ pub(crate) use report::{Finding, Reporter};
 
 /// A raw `CUstream`; 0 is the default stream.
 pub type StreamHandle = usize;
+
+/// Whether the driver can be used at all: it is there, and was not inherited through `fork`.
+pub fn ensure_usable() -> crate::Result<()> {
+    driver::driver().map(drop)
+}

@@ -40,13 +40,14 @@ fn load(newest: c_int) -> std::result::Result<Nvrtc, LoadError> {
                 tried.push(format!("{path} is of CUDA {version}, newer than the driver"));
                 None
             }
-            Err(LoadError(reason)) => {
-                tried.push(format!("{path}: {reason}"));
+            Err(reason) => {
+                tried.push(reason.about(&path));
                 None
             }
         }
     };
-    if let Ok(path) = std::env::var("ROBOCACHE_NVRTC") {
+    // An empty name would be this program itself.
+    if let Some(path) = std::env::var("ROBOCACHE_NVRTC").ok().filter(|path| !path.is_empty()) {
         load_builtins(Path::new(&path).parent());
         // SAFETY: loading NVRTC runs its initialisers; the user chose the file.
         let found = attempt(unsafe { Library::new(&path) }, path.clone());
@@ -87,9 +88,11 @@ fn load(newest: c_int) -> std::result::Result<Nvrtc, LoadError> {
         }
     }
     let folders: Vec<_> = extra.iter().map(|folder| folder.display().to_string()).collect();
+    // The extra of the package whose NVRTC this driver takes.
+    let extra_name = if newest < 13_000 { "cuda12" } else { "cuda" };
     Err(LoadError(format!(
-        "NVRTC, which compiles the kernels, was not found: pip install \"robocache[cuda]\", or set ROBOCACHE_NVRTC; \
-         searched {}{}{}",
+        "NVRTC, which compiles the kernels, was not found: pip install \"robocache[{extra_name}]\", or set \
+         ROBOCACHE_NVRTC; searched {}{}{}",
         tried.join("; "),
         if folders.is_empty() { "" } else { " and the folders " },
         folders.join(", ")
@@ -190,8 +193,10 @@ fn failed(name: &str, code: c_int, log: &str) -> Error {
         5 => " (this NVRTC does not know the GPU's architecture; a newer one is needed)",
         _ => "",
     };
+    // NVRTC_ERROR_OUT_OF_MEMORY
+    let kind = if code == 1 { ErrorKind::OutOfMemory } else { ErrorKind::NoDevice };
     Error::new(
-        ErrorKind::NoDevice,
+        kind,
         format!("NVRTC cannot compile {name}: error {code}{hint}{}{log}", if log.is_empty() { "" } else { ": " }),
     )
 }

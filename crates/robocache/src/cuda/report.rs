@@ -8,6 +8,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::driver::OUT_OF_MEMORY;
 use super::sys::{DevicePointer, Driver};
 use crate::{Error, ErrorKind, Result};
 
@@ -60,22 +61,27 @@ impl Mailbox {
         let zero = 0u64;
         // SAFETY: sizes and pointers fit; portable (1) and mapped (2) memory is zeroed before use.
         let code = unsafe {
-            let mut code = (driver.host_alloc)(&raw mut host, size_of::<Letter>(), 1 | 2);
+            let mut code = (driver.alloc)(&raw mut claim, size_of::<u64>());
+            if code == 0 {
+                code = (driver.copy_to_device)(claim, (&raw const zero).cast(), size_of::<u64>());
+            }
+            if code == 0 {
+                code = (driver.host_alloc)(&raw mut host, size_of::<Letter>(), 1 | 2);
+            }
             if code == 0 {
                 host.cast::<Letter>().write(Letter::default());
                 code = (driver.host_device_pointer)(&raw mut on_device, host, 0);
-            }
-            if code == 0 {
-                code = (driver.alloc)(&raw mut claim, size_of::<u64>());
-            }
-            if code == 0 {
-                code = (driver.copy_to_device)(claim, (&raw const zero).cast(), size_of::<u64>());
+            } else if claim != 0 {
+                // Opening is tried again after a lack of memory, which must not leave this behind.
+                (driver.free)(claim);
             }
             code
         };
         match code {
             0 => Ok(Self { letter: host.cast(), on_device, claim, calls: AtomicU64::new(0) }),
-            2 => Err(Error::new(ErrorKind::OutOfMemory, format!("no memory for reports: {}", driver.describe(code)))),
+            OUT_OF_MEMORY => {
+                Err(Error::new(ErrorKind::OutOfMemory, format!("no memory for reports: {}", driver.describe(code))))
+            }
             _ => Err(Error::new(ErrorKind::NoDevice, format!("reports cannot be set up: {}", driver.describe(code)))),
         }
     }

@@ -11,6 +11,13 @@ use libloading::Library;
 #[derive(Debug, Clone)]
 pub(super) struct LoadError(pub(super) String);
 
+impl LoadError {
+    /// The reason with the library's name in front, where it is not there yet.
+    pub(super) fn about(&self, path: &str) -> String {
+        if self.0.starts_with(path) { self.0.clone() } else { format!("{path}: {}", self.0) }
+    }
+}
+
 impl From<libloading::Error> for LoadError {
     fn from(error: libloading::Error) -> Self {
         // The system's own words are in the cause.
@@ -63,6 +70,7 @@ library! {
         device_attribute = "cuDeviceGetAttribute"(*mut c_int, c_int, c_int),
         device_memory = "cuDeviceTotalMem_v2"(*mut usize, c_int),
         retain_context = "cuDevicePrimaryCtxRetain"(*mut Handle, c_int),
+        primary_state = "cuDevicePrimaryCtxGetState"(c_int, *mut c_uint, *mut c_int),
         current_context = "cuCtxGetCurrent"(*mut Handle),
         set_context = "cuCtxSetCurrent"(Handle),
         synchronize_context = "cuCtxSynchronize"(),

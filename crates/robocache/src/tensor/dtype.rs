@@ -94,3 +94,44 @@ pub trait Element: sealed::Sealed + Copy + Send + Sync + 'static {
     /// Its dtype.
     const DTYPE: DType;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The list of the kernels: `X(name, type)` after `RC_DTYPES`.
+    fn kernel_dtypes() -> Vec<(String, usize)> {
+        const SIZES: [(&str, usize); 13] = [
+            ("rc::f16", 2),
+            ("rc::bf16", 2),
+            ("float", 4),
+            ("double", 8),
+            ("u8", 1),
+            ("signed char", 1),
+            ("u16", 2),
+            ("short", 2),
+            ("u32", 4),
+            ("i32", 4),
+            ("u64", 8),
+            ("i64", 8),
+            ("bool", 1),
+        ];
+        let header = include_str!("../../kernels/rc.cuh");
+        let (_, list) = header.split_once("#define RC_DTYPES(X)").unwrap();
+        // The definition goes on as long as lines end in a backslash.
+        let lines = list.lines().scan(true, |more, line| std::mem::replace(more, line.ends_with('\\')).then_some(line));
+        let entries = lines.flat_map(|line| line.split("X(").skip(1)).map(|entry| entry.split_once(')').unwrap().0);
+        let read = |entry: &str| {
+            let (name, kind) = entry.split_once(',').unwrap();
+            let size = SIZES.iter().find(|(known, _)| *known == kind.trim());
+            (name.trim().to_owned(), size.unwrap_or_else(|| panic!("the size of {kind} is not known here")).1)
+        };
+        entries.map(read).collect()
+    }
+
+    #[test]
+    fn the_kernels_have_the_same_list() {
+        let ours: Vec<_> = DType::ALL.iter().map(|dtype| (dtype.name().to_owned(), dtype.size())).collect();
+        assert_eq!(kernel_dtypes(), ours);
+    }
+}

@@ -74,7 +74,7 @@ macro_rules! float_cell {
 }
 
 /// Rows in vector instructions where the machine has them.
-macro_rules! blend_row_by_eight {
+macro_rules! blend_row_in_vectors {
     () => {
         #[cfg(target_arch = "x86_64")]
         #[inline(always)]
@@ -87,7 +87,7 @@ macro_rules! blend_row_by_eight {
         ) {
             if FMA {
                 // Streaming stores need aligned rows; the others go the ordinary way.
-                let aligned = (out as usize).is_multiple_of(8 * size_of::<Self>());
+                let aligned = (out as usize).is_multiple_of(32);
                 // SAFETY: the caller's promise.
                 unsafe {
                     if STREAM && aligned {
@@ -108,7 +108,7 @@ macro_rules! blend_row_by_eight {
 
 impl Cell for f32 {
     float_cell!(f32, u32, f32, weight_f32, |x| x, |x| x);
-    blend_row_by_eight!();
+    blend_row_in_vectors!();
 }
 
 impl Cell for f64 {
@@ -117,12 +117,12 @@ impl Cell for f64 {
 
 impl Cell for bf16 {
     float_cell!(bf16, u16, f32, weight_f32, bf16::to_f32, bf16::from_f32);
-    blend_row_by_eight!();
+    blend_row_in_vectors!();
 }
 
 impl Cell for f16 {
     float_cell!(f16, u16, f32, weight_f32, f16::to_f32, f16::from_f32);
-    blend_row_by_eight!();
+    blend_row_in_vectors!();
 }
 
 /// Elements that are only copied, by their size.

@@ -1,0 +1,163 @@
+//! `libnvrtc.so`: "compiles" to a file that says what it was made of.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::time::Duration;
+
+use crate::driver::exported;
+use crate::settings;
+use crate::state::{self, Needs, Outcome};
+
+type Handle = *mut c_void;
+
+/// NVRTC's own codes.
+const INVALID_INPUT: c_int = 3;
+const INVALID_PROGRAM: c_int = 4;
+const INVALID_OPTION: c_int = 5;
+
+const MAGIC: &[u8] = b"FAKECUBIN";
+/// Long enough for a file that two processes write at once to be torn.
+const PADDING: usize = 1 << 18;
+
+#[derive(Debug)]
+struct Program {
+    text: Vec<u8>,
+    cubin: Vec<u8>,
+    log: Vec<u8>,
+}
+
+exported! {
+    Nothing fn nvrtcVersion(major: *mut c_int, minor: *mut c_int) {
+        let version = settings::text("FAKE_NVRTC_VERSION").and_then(|text| settings::pair(&text));
+        (*major, *minor) = version.unwrap_or((12, 0));
+        Ok(())
+    }
+
+    Nothing fn nvrtcGetNumSupportedArchs(count: *mut c_int) {
+        *count = c_int::try_from(architectures().len()).unwrap_or(0);
+        Ok(())
+    }
+
+    Nothing fn nvrtcGetSupportedArchs(numbers: *mut c_int) {
+        let known = architectures();
+        std::ptr::copy_nonoverlapping(known.as_ptr(), numbers, known.len());
+        Ok(())
+    }
+
+    Nothing fn nvrtcCreateProgram(
+        program: *mut Handle,
+        source: *const c_char,
+        _name: *const c_char,
+        headers: c_int,
+        texts: *const *const c_char,
+        names: *const *const c_char
+    ) {
+        let headers = usize::try_from(headers).map_err(|_| INVALID_INPUT)?;
+        let mut text = CStr::from_ptr(source).to_bytes().to_vec();
+        for index in 0..headers {
+            text.extend_from_slice(CStr::from_ptr(*names.add(index)).to_bytes());
+            text.extend_from_slice(CStr::from_ptr(*texts.add(index)).to_bytes());
+        }
+        *program = Box::into_raw(Box::new(Program { text, cubin: Vec::new(), log: vec![0] })).cast();
+        Ok(())
+    }
+
+    Nothing fn nvrtcDestroyProgram(program: *mut Handle) {
+        if (*program).is_null() {
+            return Err(INVALID_PROGRAM);
+        }
+        drop(Box::from_raw((*program).cast::<Program>()));
+        *program = std::ptr::null_mut();
+        Ok(())
+    }
+
+    Nothing fn nvrtcGetProgramLogSize(program: Handle, size: *mut usize) {
+        *size = this(program)?.log.len();
+        Ok(())
+    }
+
+    Nothing fn nvrtcGetProgramLog(program: Handle, log: *mut c_char) {
+        let from = &this(program)?.log;
+        std::ptr::copy_nonoverlapping(from.as_ptr(), log.cast(), from.len());
+        Ok(())
+    }
+
+    Nothing fn nvrtcGetCUBINSize(program: Handle, size: *mut usize) {
+        *size = this(program)?.cubin.len();
+        Ok(())
+    }
+
+    Nothing fn nvrtcGetCUBIN(program: Handle, cubin: *mut c_char) {
+        let from = &this(program)?.cubin;
+        std::ptr::copy_nonoverlapping(from.as_ptr(), cubin.cast(), from.len());
+        Ok(())
+    }
+}
+
+/// Not one of the exported ones above: a compilation that shall fail writes a log first.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvrtcCompileProgram(program: Handle, count: c_int, options: *const *const c_char) -> c_int {
+    let call = || -> Outcome {
+        // SAFETY: the caller passes a program of ours and as many options as it says.
+        let program = unsafe { this(program)? };
+        if let Err(code) = state::enter("nvrtcCompileProgram", Needs::Nothing) {
+            program.log = format!("fake.cu(1): error {code} as asked for\0").into_bytes();
+            return Err(code);
+        }
+        let seconds = settings::number("FAKE_NVRTC_SECONDS", 0.0f64);
+        std::thread::sleep(Duration::try_from_secs_f64(seconds).unwrap_or_default());
+        let mut text = Vec::new();
+        for index in 0..usize::try_from(count).unwrap_or(0) {
+            // SAFETY: as above.
+            text.extend_from_slice(unsafe { CStr::from_ptr(*options.add(index)) }.to_bytes());
+            text.push(b'\n');
+        }
+        if !text.starts_with(b"--gpu-architecture=sm_") {
+            return Err(INVALID_OPTION);
+        }
+        text.extend_from_slice(&program.text);
+        text.resize(text.len().max(PADDING), b'.');
+        program.log = b"ptxas info    : Used 32 registers, 0 bytes spill stores, 0 bytes spill loads\0".to_vec();
+        program.cubin = [MAGIC, &(text.len() as u64).to_le_bytes(), &hash(&text).to_le_bytes(), &text].concat();
+        Ok(())
+    };
+    call().err().unwrap_or(0)
+}
+
+/// Whether an image is one of ours without damage, or somebody else's, which is taken as it is.
+///
+/// # Safety
+/// `image` must be a module's image, as for `cuModuleLoadData`.
+pub(crate) unsafe fn is_whole(image: *const u8) -> bool {
+    // SAFETY: bytes are read only as far as the ones before them are those of our format.
+    unsafe {
+        if MAGIC.iter().enumerate().any(|(index, &byte)| *image.add(index) != byte) {
+            return true;
+        }
+        let number = |place: usize| {
+            let mut bytes = [0; 8];
+            std::ptr::copy_nonoverlapping(image.add(MAGIC.len() + place * 8), bytes.as_mut_ptr(), 8);
+            u64::from_le_bytes(bytes)
+        };
+        let Ok(length) = usize::try_from(number(0)) else { return false };
+        let text = std::slice::from_raw_parts(image.add(MAGIC.len() + 16), length.min(PADDING * 16));
+        hash(text) == number(1)
+    }
+}
+
+/// FNV-1a.
+fn hash(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+fn architectures() -> Vec<c_int> {
+    let known = settings::text("FAKE_NVRTC_ARCHS").unwrap_or_else(|| "80,86,87,89,90,100,120".to_owned());
+    settings::numbers(&known, ',')
+}
+
+/// # Safety
+/// `program` must be null or a program of ours.
+unsafe fn this<'p>(program: Handle) -> Outcome<&'p mut Program> {
+    // SAFETY: the caller's promise; NVRTC's programs belong to one thread at a time.
+    unsafe { program.cast::<Program>().as_mut() }.ok_or(INVALID_PROGRAM)
+}

@@ -1,0 +1,202 @@
+//! What the fake driver remembers: calls, contexts, memory, functions.
+
+use std::alloc::Layout;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::names::{INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_INITIALIZED, OUT_OF_MEMORY, poisons};
+use crate::settings;
+
+/// An error code of the driver or of NVRTC.
+pub(crate) type Code = i32;
+pub(crate) type Outcome<T = ()> = Result<T, Code>;
+
+/// What must be so before a function may be called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Needs {
+    Nothing,
+    Init,
+    /// A current context that no error has poisoned.
+    Context,
+}
+
+/// Memory that was allocated, on a device or for it.
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    bytes: usize,
+    device: usize,
+    /// Pinned host memory.
+    host: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The process that called `cuInit`.
+    owner: Option<u32>,
+    calls: BTreeMap<String, u64>,
+    poisoned: BTreeMap<usize, Code>,
+    blocks: BTreeMap<u64, Block>,
+    /// The device that each function was loaded on; its handle is its place here plus one.
+    functions: Vec<usize>,
+    launches: BTreeMap<usize, u64>,
+}
+
+static STATE: Mutex<Option<State>> = Mutex::new(None);
+
+thread_local! {
+    /// The device whose context is current in this thread.
+    static CURRENT: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+fn with<T>(work: impl FnOnce(&mut State) -> T) -> T {
+    let mut guard: MutexGuard<'_, Option<State>> = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    work(guard.get_or_insert_default())
+}
+
+/// Begins a call: counts it, and fails it where the driver would or where a test asks for it.
+pub(crate) fn enter(name: &str, needs: Needs) -> Outcome {
+    with(|state| {
+        let calls = state.calls.entry(name.to_owned()).or_default();
+        *calls += 1;
+        let failure = settings::failure(name, *calls);
+        if needs != Needs::Nothing && state.owner != Some(std::process::id()) {
+            return Err(NOT_INITIALIZED);
+        }
+        let mut context = None;
+        if needs == Needs::Context {
+            let device = CURRENT.get().ok_or(INVALID_CONTEXT)?;
+            if let Some(&code) = state.poisoned.get(&device) {
+                return Err(code);
+            }
+            context = Some(device);
+        }
+        let Some(code) = failure else { return Ok(()) };
+        if let (Some(device), true) = (context, poisons(code)) {
+            state.poisoned.insert(device, code);
+        }
+        Err(code)
+    })
+}
+
+/// How often a function was called.
+pub(crate) fn calls(name: &str) -> u64 {
+    with(|state| state.calls.get(name).copied().unwrap_or(0))
+}
+
+/// `cuInit`: once it was called, it fails in processes that are forked off.
+pub(crate) fn init() -> Outcome {
+    with(|state| match state.owner {
+        Some(owner) if owner != std::process::id() => Err(NOT_INITIALIZED),
+        _ => {
+            state.owner = Some(std::process::id());
+            Ok(())
+        }
+    })
+}
+
+/// Contexts are known by handles that are no addresses.
+pub(crate) fn context_of(device: usize) -> usize {
+    (device + 1) << 12
+}
+
+pub(crate) fn current_context() -> usize {
+    CURRENT.get().map_or(0, context_of)
+}
+
+pub(crate) fn set_current_context(handle: usize) -> Outcome {
+    if handle == 0 {
+        CURRENT.set(None);
+        return Ok(());
+    }
+    let (devices, _) = settings::devices();
+    let device = (0..devices).find(|&device| context_of(device) == handle).ok_or(INVALID_CONTEXT)?;
+    CURRENT.set(Some(device));
+    Ok(())
+}
+
+/// The device whose context is current.
+pub(crate) fn current_device() -> Outcome<usize> {
+    CURRENT.get().ok_or(INVALID_CONTEXT)
+}
+
+/// Zeroed memory, for a device or pinned for it, within `FAKE_CUDA_MEMORY`.
+pub(crate) fn allocate(bytes: usize, host: bool) -> Outcome<u64> {
+    let device = current_device()?;
+    if bytes == 0 {
+        return Err(INVALID_VALUE);
+    }
+    with(|state| {
+        let used: usize = state.blocks.values().filter(|block| block.device == device).map(|block| block.bytes).sum();
+        if used.saturating_add(bytes) > settings::number("FAKE_CUDA_MEMORY", 1 << 30) {
+            return Err(OUT_OF_MEMORY);
+        }
+        let layout = layout(bytes)?;
+        // SAFETY: the size is not zero.
+        let address = unsafe { std::alloc::alloc_zeroed(layout) } as u64;
+        if address == 0 {
+            return Err(OUT_OF_MEMORY);
+        }
+        state.blocks.insert(address, Block { bytes, device, host });
+        Ok(address)
+    })
+}
+
+/// Aligned as the driver aligns.
+fn layout(bytes: usize) -> Outcome<Layout> {
+    Layout::from_size_align(bytes, 256).map_err(|_| OUT_OF_MEMORY)
+}
+
+pub(crate) fn free(address: u64) -> Outcome {
+    with(|state| {
+        let block = state.blocks.remove(&address).ok_or(INVALID_VALUE)?;
+        // SAFETY: allocated with this layout, and removed from the list of what is alive.
+        unsafe { std::alloc::dealloc(address as *mut u8, layout(block.bytes)?) };
+        Ok(())
+    })
+}
+
+/// Copies when the device's side lies within one block.
+///
+/// # Safety
+/// The host's side must be good for that many bytes.
+pub(crate) unsafe fn copy(from: u64, to: u64, bytes: usize, device_side: u64) -> Outcome {
+    with(|state| {
+        let (start, block) = state.blocks.range(..=device_side).next_back().ok_or(INVALID_VALUE)?;
+        if device_side - start + bytes as u64 > block.bytes as u64 {
+            return Err(INVALID_VALUE);
+        }
+        // SAFETY: one side was checked, the other is the caller's promise.
+        unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) };
+        Ok(())
+    })
+}
+
+/// Bytes that are allocated on all devices, pinned memory included.
+pub(crate) fn live_bytes() -> u64 {
+    with(|state| state.blocks.values().map(|block| block.bytes as u64).sum())
+}
+
+/// A function of a module, for the current context.
+pub(crate) fn new_function() -> Outcome<usize> {
+    let device = current_device()?;
+    with(|state| {
+        state.functions.push(device);
+        Ok(state.functions.len())
+    })
+}
+
+/// A launch on the current device; returns its number there and the pinned memory of the device.
+pub(crate) fn launch(function: usize) -> Outcome<(u64, Option<u64>)> {
+    let device = current_device()?;
+    with(|state| {
+        let loaded_on = function.checked_sub(1).and_then(|place| state.functions.get(place));
+        if loaded_on != Some(&device) {
+            return Err(INVALID_HANDLE);
+        }
+        let number = state.launches.entry(device).or_default();
+        *number += 1;
+        let pinned = state.blocks.iter().find(|(_, block)| block.host && block.device == device);
+        Ok((*number, pinned.map(|(&address, _)| address)))
+    })
+}

@@ -1,0 +1,61 @@
+"""A GPU for processes of their own: arrays that say they live there, as CuPy's would.
+
+Together with the driver of `crates/fake-cuda`, which computes nothing and fails on demand, whole
+calls run from Python without a GPU. Imported only by the children of test_fake_driver.py.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import types
+
+import numpy as np
+
+import robocache as rc
+from fake_dlpack import CUDA, Producer
+
+
+class Array(Producer):
+    """An array on a device; its memory is the host's, which nobody looks at."""
+
+    def __init__(self, data, ordinal: int = 0) -> None:
+        super().__init__(np.ascontiguousarray(data), device=(CUDA, ordinal))
+
+
+# The binding knows CuPy's arrays by their module, and asks the module for streams and memory.
+Array.__module__ = "cupy"
+cupy = types.ModuleType("cupy")
+cupy.cuda = types.SimpleNamespace(get_current_stream=lambda: types.SimpleNamespace(ptr=0))
+cupy.empty = lambda shape, dtype: Array(np.zeros(shape, dtype))
+sys.modules["cupy"] = cupy
+
+
+def call(ordinal: int = 0, **keywords):
+    """A call on the GPU that any working device can do."""
+    values, stamps = np.ones((3, 1), np.float32), np.arange(3)
+    return rc.resample(*(Array(a, ordinal) for a in (values, stamps, stamps)), **keywords)
+
+
+def refused(work=call) -> str:
+    """The class of what `work` raises, what it says about itself, and its text, in one line."""
+    try:
+        work()
+    except rc.RoboCacheError as error:
+        name = type(error).__name__
+        kind = error.kind if error.kind.title().replace("_", "") == name else f"{name}?"
+        return f"{kind} {error.op} {error.argument} | {error}"
+    return "nothing"
+
+
+def assert_cpu_works() -> None:
+    got = rc.resample(np.array([[0.0], [8.0]]), np.array([0, 2]), np.array([1]))
+    np.testing.assert_array_equal(got, [[4.0]])
+
+
+def driver_calls(function: str) -> int:
+    """How often a function of the fake driver was called in this process."""
+    count = ctypes.CDLL(os.environ["ROBOCACHE_LIBCUDA"]).fakeCudaCalls
+    count.restype = ctypes.c_uint64
+    return count(function.encode())

@@ -1,0 +1,105 @@
+//! `cargo xtask kernels`: compiles every kernel for every architecture, without a GPU.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use crate::files;
+use crate::process::Outcome;
+use crate::python::Venv;
+use crate::workspace::Workspace;
+
+/// The whole table, relative to the target folder.
+const TABLE: &str = "kernels.txt";
+/// Where Python wheels keep NVRTC, the newest first.
+const WHEELS: [&str; 2] = ["nvidia/cu13/lib/libnvrtc.so.13", "nvidia/cuda_nvrtc/lib/libnvrtc.so.12"];
+
+pub(crate) fn command(workspace: &Workspace, args: &[String]) -> Result<Outcome, String> {
+    if let Some(bad) = args.iter().find(|arg| arg.parse::<u32>().is_err()) {
+        return Err(format!("kernels: '{bad}' is no architecture; they are numbers such as 90"));
+    }
+    let venv = Venv::ensure(workspace)?;
+    Ok(match compile(workspace, &venv, args) {
+        Ok(()) => Outcome::Passed,
+        Err(why) => {
+            eprintln!("kernels: {why}");
+            Outcome::Failed
+        }
+    })
+}
+
+/// Compiles for the architectures, all of them when none is named; fails on spills too.
+pub(crate) fn compile(workspace: &Workspace, venv: &Venv, architectures: &[String]) -> Result<(), String> {
+    let nvrtc = nvrtc(venv)?;
+    let mut cargo = workspace.cargo();
+    cargo.args(["run", "--release", "--quiet", "--package", "robocache", "--example", "kernels", "--"]);
+    cargo.args(architectures).env("ROBOCACHE_NVRTC", nvrtc).stdin(Stdio::null()).stderr(Stdio::inherit());
+    let output = cargo.output().map_err(|e| format!("cannot start cargo: {e}"))?;
+    let table = String::from_utf8_lossy(&output.stdout);
+    let file = workspace.target.join(TABLE);
+    files::write(&file, &table)?;
+    println!("{}", summary(&table));
+    println!("the whole table: {}", workspace.show(&file));
+    if output.status.success() { Ok(()) } else { Err("not every kernel compiles without spills".to_owned()) }
+}
+
+/// `ROBOCACHE_NVRTC`, or that of a wheel in the environment; torch brings one.
+fn nvrtc(venv: &Venv) -> Result<PathBuf, String> {
+    if let Some(path) = std::env::var_os("ROBOCACHE_NVRTC").filter(|path| !path.is_empty()) {
+        return Ok(path.into());
+    }
+    let folders = venv.site_packages();
+    let found = folders.iter().flat_map(|folder| WHEELS.map(|wheel| folder.join(wheel))).find(|path| path.is_file());
+    found.ok_or_else(|| {
+        let folders: Vec<_> = folders.iter().map(|folder| Path::display(folder).to_string()).collect();
+        format!("no NVRTC ({}) in {}; name one in ROBOCACHE_NVRTC", WHEELS.join(", "), folders.join(", "))
+    })
+}
+
+/// Lines of the table are `kernel arch registers spills cubin`; its last line counts.
+fn summary(table: &str) -> String {
+    let mut most: Option<(u32, &str, &str)> = None;
+    // Per architecture: how many kernels spill, and the worst of them.
+    let mut spills: BTreeMap<u32, (usize, u32, &str)> = BTreeMap::new();
+    for line in table.lines() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [kernel, arch, registers, spilled, _] = fields[..] else { continue };
+        let (Ok(registers), Ok(spilled)) = (registers.parse::<u32>(), spilled.parse::<u32>()) else { continue };
+        if most.is_none_or(|(most, ..)| registers > most) {
+            most = Some((registers, kernel, arch));
+        }
+        if spilled > 0 {
+            let (count, worst, name) = spills.entry(arch.parse().unwrap_or(0)).or_default();
+            *count += 1;
+            if spilled > *worst {
+                (*worst, *name) = (spilled, kernel);
+            }
+        }
+    }
+    let mut text = table.lines().last().filter(|line| line.starts_with("kernels: ")).unwrap_or_default().to_owned();
+    if let Some((registers, kernel, arch)) = most {
+        text += &format!("\nmost registers: {registers}, {kernel} on sm_{arch}");
+    }
+    if spills.is_empty() {
+        text += "\nspills: none";
+    }
+    for (arch, (count, worst, kernel)) in spills {
+        text += &format!("\nspills on sm_{arch}: {count} kernels, at most {worst} bytes ({kernel})");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_names_the_worst() {
+        let table = "kernel arch registers spills cubin\nrc_a 80 40 0 9000\nrc_b 80 64 0 9000\nrc_b 90 63 8 9000\n\
+                     kernels: 2 variants, 2 architectures, 3 compiled, 1 failed\n";
+        let expected = "kernels: 2 variants, 2 architectures, 3 compiled, 1 failed\n\
+                        most registers: 64, rc_b on sm_80\nspills on sm_90: 1 kernels, at most 8 bytes (rc_b)";
+        assert_eq!(summary(table), expected);
+        assert_eq!(summary(""), "\nspills: none");
+    }
+}
