@@ -103,7 +103,7 @@ exported! {
     Init fn cuDevicePrimaryCtxGetState(device: c_int, flags: *mut c_uint, active: *mut c_int) {
         known(device)?;
         *flags = 0;
-        *active = c_int::from(!settings::text("FAKE_CUDA_RESET").is_some());
+        *active = c_int::from(settings::text("FAKE_CUDA_RESET").is_none());
         Ok(())
     }
 

@@ -41,6 +41,7 @@ def test_work_goes_to_the_current_stream_in_its_order(ready):
     fresh = values.clone()
     values.zero_()
     torch.cuda.synchronize()
+    rc.warmup("resample", values, times, targets)
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         torch.cuda._sleep(A_WHILE)

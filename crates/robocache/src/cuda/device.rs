@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock, mpsc};
 use std::time::{Duration, Instant};
 
@@ -50,6 +51,9 @@ pub struct Gpu {
     pub(super) driver: &'static Driver,
     context: Handle,
     lost: OnceLock<String>,
+    opened: Instant,
+    /// Milliseconds after `opened` when the driver was last asked whether the context is there.
+    asked: AtomicU64,
     pub(super) mailbox: Mailbox,
     pub(super) kernels: RwLock<HashMap<(usize, u32), Kernel>>,
 }
@@ -182,7 +186,16 @@ impl Gpu {
         }
         let _current = Current::new(driver, context).map_err(failed)?;
         let mailbox = Mailbox::new(driver)?;
-        Ok(Self { info, driver, context, lost: OnceLock::new(), mailbox, kernels: RwLock::default() })
+        Ok(Self {
+            info,
+            driver,
+            context,
+            lost: OnceLock::new(),
+            opened: Instant::now(),
+            asked: AtomicU64::new(0),
+            mailbox,
+            kernels: RwLock::default(),
+        })
     }
 
     /// What it is.
@@ -192,14 +205,8 @@ impl Gpu {
 
     /// Makes the GPU the calling thread's current one until the guard is dropped.
     pub(super) fn current(&self) -> Result<Current> {
-        // Another library may have reset the device. Our handles then point to nothing, and the
-        // driver does not look before it follows them.
-        let (mut flags, mut active) = (0, 0);
-        let ordinal = c_int::try_from(self.info.ordinal).unwrap_or(0);
-        // SAFETY: the pointers are valid.
-        let code = unsafe { (self.driver.primary_state)(ordinal, &raw mut flags, &raw mut active) };
-        if code == 0 && active == 0 {
-            return Err(self.lose("its context was destroyed by another library".to_owned()));
+        if let Some(reason) = self.lost.get() {
+            return Err(self.lost_error(reason));
         }
         match Current::new(self.driver, self.context) {
             Ok(current) => Ok(current),
@@ -207,11 +214,25 @@ impl Gpu {
         }
     }
 
+    /// Whether it can still be used. Another library may have reset the device: our handles then
+    /// point to nothing, and the driver does not look before it follows them.
     fn ensure_not_lost(&self) -> Result<()> {
-        match self.lost.get() {
-            None => Ok(()),
-            Some(reason) => Err(self.lost_error(reason)),
+        if let Some(reason) = self.lost.get() {
+            return Err(self.lost_error(reason));
         }
+        // To ask takes as long as the rest of a call, so not every call asks.
+        let now = self.opened.elapsed().as_millis() as u64;
+        if self.asked.swap(now, Ordering::Relaxed) == now {
+            return Ok(());
+        }
+        let (mut flags, mut active) = (0, 0);
+        let ordinal = c_int::try_from(self.info.ordinal).unwrap_or(0);
+        // SAFETY: the pointers are valid.
+        let code = unsafe { (self.driver.primary_state)(ordinal, &raw mut flags, &raw mut active) };
+        if code == 0 && active == 0 {
+            return Err(self.lose("its context was destroyed by another library".to_owned()));
+        }
+        Ok(())
     }
 
     fn lost_error(&self, reason: &str) -> Error {
@@ -256,12 +277,13 @@ impl Gpu {
     }
 
     /// The driver's wait can be neither timed nor interrupted, so a thread of its own waits.
-    fn start_waiting(&'static self) -> Result<mpsc::Receiver<c_int>> {
+    fn start_waiting(&'static self) -> Result<mpsc::Receiver<Result<()>>> {
         let (sender, receiver) = mpsc::channel();
         let waiter = move || {
             // SAFETY: waits for all work of the current context.
             let wait = |_current: Current| unsafe { (self.driver.synchronize_context)() };
-            let _ = sender.send(Current::new(self.driver, self.context).map_or_else(|code| code, wait));
+            let done = self.current().map(wait).and_then(|code| self.check(code, "waiting for the device"));
+            let _ = sender.send(done);
         };
         match std::thread::Builder::new().name(format!("robocache-wait-{}", self.info.ordinal)).spawn(waiter) {
             Ok(_) => Ok(receiver),
@@ -271,7 +293,7 @@ impl Gpu {
 
     fn finish_waiting(
         &self,
-        receiver: &mpsc::Receiver<c_int>,
+        receiver: &mpsc::Receiver<Result<()>>,
         deadline: Option<Instant>,
         interrupt: Option<&dyn Fn() -> bool>,
     ) -> Result<()> {
@@ -279,7 +301,7 @@ impl Gpu {
             let step = Duration::from_millis(50);
             let step = deadline.map_or(step, |deadline| step.min(deadline.saturating_duration_since(Instant::now())));
             match receiver.recv_timeout(step) {
-                Ok(code) => return self.check(code, "waiting for the device"),
+                Ok(done) => return done,
                 Err(mpsc::RecvTimeoutError::Disconnected) => return Err(self.lose("waiting for it failed".to_owned())),
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
             }

@@ -4,9 +4,9 @@ use robocache::cuda::{DeviceBuffer, gpu, synchronize};
 use robocache::ops::Resample;
 use robocache::{Context, DType, Error, OutputSpec, Result, TensorRef, prepare, run};
 
-use crate::harness::{Process, process, say};
+use crate::harness::{Process, Scenario, process, say};
 
-pub(crate) const SCENARIOS: &[(&str, fn())] = &[("calls", calls)];
+pub(crate) const SCENARIOS: &[Scenario] = &[("calls", calls)];
 
 const VALUES: [f32; 3] = [0.0, 1.0, 4.0];
 const TIMES: [i64; 3] = [0, 10, 20];

@@ -5,9 +5,9 @@ use robocache::ops::Resample;
 use robocache::{Context, DType, TensorRef, prepare};
 
 use crate::calls::{assert_cpu_works, assert_refused, kind, on_gpu, on_stream, told};
-use crate::harness::{Fake, process, say, set};
+use crate::harness::{Fake, Scenario, process, say, set};
 
-pub(crate) const SCENARIOS: &[(&str, fn())] = &[
+pub(crate) const SCENARIOS: &[Scenario] = &[
     ("one of two devices", one_of_two_devices),
     ("mixed devices", mixed_devices),
     ("capture", capture),
@@ -16,9 +16,12 @@ pub(crate) const SCENARIOS: &[(&str, fn())] = &[
     ("threads", threads),
 ];
 
+/// Settings, the kind of the error, and parts of its text.
+type Refusal<'a> = (&'a [(&'a str, &'a str)], &'a str, &'a [&'a str]);
+
 #[test]
 fn devices_that_are_not_there_or_too_old_are_refused_87() {
-    let cases: &[(&[(&str, &str)], &str, &[&str])] = &[
+    let cases: &[Refusal<'_>] = &[
         (&[("FAKE_CUDA_DEVICES", "0")], "no_device", &["sees no device"]),
         (&[("FAKE_CUDA_DEVICES", "hidden")], "no_device", &["cuda:0: not found"]),
         (&[("CUDA_VISIBLE_DEVICES", "")], "no_device", &["is CUDA_VISIBLE_DEVICES empty?"]),

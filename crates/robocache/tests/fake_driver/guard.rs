@@ -5,9 +5,9 @@ use std::time::Duration;
 use robocache::cuda::{DeviceBuffer, gpu, synchronize};
 
 use crate::calls::{kind, on_gpu};
-use crate::harness::{Fake, process, set};
+use crate::harness::{Fake, Scenario, process, set};
 
-pub(crate) const SCENARIOS: &[(&str, fn())] = &[("guard", guard), ("guard cannot be set", guard_cannot_be_set)];
+pub(crate) const SCENARIOS: &[Scenario] = &[("guard", guard), ("guard cannot be set", guard_cannot_be_set)];
 
 /// Every function that is called with our context current.
 const INSIDE: [&str; 12] = [

@@ -15,6 +15,9 @@ pub(crate) const SCENARIO: &str = "ROBOCACHE_TEST_SCENARIO";
 const MARK: &str = ">> ";
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Its name, and what the process does.
+pub(crate) type Scenario = (&'static str, fn());
+
 /// The fake library: named by a variable, else where cargo puts what tests depend on.
 pub(crate) fn library() -> PathBuf {
     if let Some(path) = std::env::var_os("ROBOCACHE_FAKE_CUDA") {

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use robocache::cuda::{DeviceBuffer, gpu, synchronize};
 
 use crate::calls::{assert_cpu_works, kind, on_gpu, told};
-use crate::harness::{Fake, process, say, set};
+use crate::harness::{Fake, Scenario, process, say, set};
 
-pub(crate) const SCENARIOS: &[(&str, fn())] = &[
+pub(crate) const SCENARIOS: &[Scenario] = &[
     ("loss", loss),
     ("loss of one of two", loss_of_one_of_two),
     ("reset", reset),
@@ -50,21 +50,30 @@ fn loss() {
     drop(buffer);
 }
 
-/// Handles of a context that somebody reset must not be followed.
+/// A driver does not look before it follows the handles of a context that is gone.
 #[test]
-fn a_reset_device_is_lost_before_its_handles_are_used_93() {
-    process("reset").run();
+fn a_device_that_another_library_reset_is_lost_before_it_is_touched_93() {
+    process("reset").set("FIRST", "call").run();
+    process("reset").set("FIRST", "synchronize").run();
 }
 
 fn reset() {
     on_gpu(0).unwrap();
-    let launches = Fake::open().calls("cuLaunchKernel");
+    let buffer = DeviceBuffer::from_slice(gpu(0, 0).unwrap(), &[1u8; 4]).unwrap();
+    let fake = Fake::open();
+    let touching = ["cuCtxSetCurrent", "cuLaunchKernel", "cuMemAlloc_v2", "cuMemFree_v2", "cuCtxSynchronize"];
+    let before = touching.map(|function| fake.calls(function));
     set("FAKE_CUDA_RESET", "1");
-    let text = told(on_gpu(0));
-    assert!(text.contains("cuda:0 is lost") && text.contains("another library"), "{text}");
+    // The driver is asked once a millisecond at most.
+    std::thread::sleep(Duration::from_millis(5));
+    let by_call = std::env::var("FIRST").unwrap() == "call";
+    let text = if by_call { told(on_gpu(0)) } else { told(synchronize(None, None)) };
+    assert!(text.starts_with("device_lost: ") && text.contains("destroyed by another library"), "{text}");
     set("FAKE_CUDA_RESET", "");
-    assert_eq!(kind(&on_gpu(0)), "device_lost");
-    assert_eq!(Fake::open().calls("cuLaunchKernel"), launches);
+    assert_eq!([kind(&on_gpu(0)), kind(&synchronize(None, None))], ["device_lost"; 2]);
+    set("FAKE_CUDA_RESET", "1");
+    drop(buffer);
+    assert_eq!(touching.map(|function| fake.calls(function)), before);
     assert_cpu_works();
 }
 

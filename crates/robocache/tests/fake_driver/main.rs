@@ -18,7 +18,7 @@ mod memory;
 mod processes;
 
 /// What the processes that the tests start can play.
-const SCENARIOS: &[&[(&str, fn())]] =
+const SCENARIOS: &[&[harness::Scenario]] =
     &[calls::SCENARIOS, devices::SCENARIOS, guard::SCENARIOS, loss::SCENARIOS, memory::SCENARIOS, processes::SCENARIOS];
 
 /// Not a test of its own: what the processes run.

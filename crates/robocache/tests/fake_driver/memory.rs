@@ -3,9 +3,9 @@
 use robocache::cuda::{DeviceBuffer, gpu};
 
 use crate::calls::{kind, on_gpu, told};
-use crate::harness::{Fake, process, say, set};
+use crate::harness::{Fake, Scenario, process, say, set};
 
-pub(crate) const SCENARIOS: &[(&str, fn())] =
+pub(crate) const SCENARIOS: &[Scenario] =
     &[("count allocations", count_allocations), ("out of memory once", out_of_memory_once), ("fill", fill)];
 
 /// Everything of the driver and of NVRTC that can run out of memory.

@@ -5,9 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use robocache::cuda::{DeviceBuffer, gpu, probe, synchronize};
 
 use crate::calls::{assert_cpu_works, kind, on_gpu, told};
-use crate::harness::{Fake, Folder, process, say};
+use crate::harness::{Fake, Folder, Scenario, process, say};
 
-pub(crate) const SCENARIOS: &[(&str, fn())] = &[
+pub(crate) const SCENARIOS: &[Scenario] = &[
     ("fork after use", fork_after_use),
     ("fork after probe", fork_after_probe),
     ("fork after another library", fork_after_another_library),

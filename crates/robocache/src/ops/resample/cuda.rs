@@ -249,7 +249,7 @@ pub(super) fn resample(
         let grid = Grid { blocks, threads: plan.threads, shared: plan.shared };
         // SAFETY: the views were checked against dims and live on this GPU; the framework keeps
         // them until the stream has passed.
-        unsafe { launcher.launch(&KERNELS, variant.number(), grid, &args.from_row(row, variant.stamp().2 as usize))? };
+        unsafe { launcher.launch(&KERNELS, variant.number(), grid, &args.at_row(row, variant.stamp().2 as usize))? };
         row += rows;
     }
     Ok(())
@@ -257,7 +257,7 @@ pub(super) fn resample(
 
 impl Args {
     /// The same for the rows from `row` on; only for batches that one grid cannot hold.
-    fn from_row(mut self, row: u64, stamp: usize) -> Self {
+    fn at_row(mut self, row: u64, stamp: usize) -> Self {
         if row == 0 {
             return self;
         }

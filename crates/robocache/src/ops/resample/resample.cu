@@ -307,7 +307,17 @@ void copy_column(const Args& args, const u8* values, u8* out, const Pick* picks,
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4) RC_ENTRY(const __grid_constant__ Args args) {
+// Blocks of 256 threads that a multiprocessor should hold: as many as the compiler manages without
+// spilling registers, which differs between architectures.
+#if __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900
+const int BLOCKS = 4;
+#elif __CUDA_ARCH__ == 1000
+const int BLOCKS = 2;
+#else
+const int BLOCKS = 3;
+#endif
+
+extern "C" __global__ void __launch_bounds__(256, BLOCKS) RC_ENTRY(const __grid_constant__ Args args) {
     extern __shared__ __align__(16) unsigned char shared[];
     Pick* picks = (Pick*)shared;
     Stamp* staged = (Stamp*)(picks + args.tile);
