@@ -251,10 +251,12 @@ def form_times(forms: Contenders, inputs: Inputs) -> dict[str, float]:
     return {name: spread.median * 1e6 for name, spread in seen.items()}
 
 
-def gather_contenders(rc: ModuleType, inputs: Inputs) -> tuple[Contenders, dict[str, Any]]:
+def gather_contenders(
+    rc: ModuleType, inputs: Inputs, *, compile: bool
+) -> tuple[Contenders, dict[str, Any]]:
     """Who takes part: torch eager in the usual words (`eager`) and by whole rows (`eager_rows`),
     and the faster of both compiled."""
-    compile_forms, failed = compiled(inputs)
+    compile_forms, failed = compiled(inputs) if compile else ({}, {})
     contenders: Contenders = {
         "robocache_out": lambda x: rc.resample(x.values, x.times, x.targets, out=x.out),
         "robocache": lambda x: rc.resample(x.values, x.times, x.targets),
@@ -283,7 +285,7 @@ def measure(rc: ModuleType, index: int, args: argparse.Namespace, copy: Copy) ->
     source = Inputs.random(row, args.stamps, np.random.default_rng([args.seed, index]))
     oracle = Oracle(row, source)
     inputs = source if args.device == "cpu" else source.copy_to(args.device)
-    contenders, notes = gather_contenders(rc, inputs)
+    contenders, notes = gather_contenders(rc, inputs, compile=not args.no_compile)
     errors = {}
     for name, call in contenders.items():
         own, into = name.startswith("robocache"), name.endswith("_out")
@@ -447,6 +449,7 @@ def row_list(text: str) -> list[int]:
 def main() -> None:
     parser = options(__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=row_list, default=[*range(len(ROWS))], metavar="0,1,2")
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--stamps", choices=STAMPS, default="float32")
     args = parser.parse_args()
     rc = setup(args)
