@@ -2,10 +2,10 @@
 
 use std::cell::Cell;
 use std::path::PathBuf;
-use std::sync::Once;
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use robocache::{DType, Device, Error, ErrorKind, OutputSpec, Result};
 
@@ -15,8 +15,8 @@ use crate::torch::Torch;
 
 /// Tells the engine where Python wheels keep NVRTC.
 pub(crate) fn search_wheels(py: Python<'_>) {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
+    static ONCE: PyOnceLock<()> = PyOnceLock::new();
+    ONCE.get_or_init(py, || {
         let path = py.import("sys").and_then(|sys| sys.getattr("path")).and_then(|path| path.extract::<Vec<PathBuf>>());
         let folders = path.unwrap_or_default().into_iter().flat_map(|site| {
             // nvidia-cuda-nvrtc (CUDA 13) and nvidia-cuda-nvrtc-cu12.
@@ -69,6 +69,30 @@ impl Stream {
         // 1 is another name of the default stream, which torch knows as 0.
         let handle = if handle == 1 { 0 } else { handle };
         Ok(Self { handle, foreign: handle != current })
+    }
+
+    /// Runs `allocate` with this stream as torch's current one: new memory must not be what earlier
+    /// work on another stream still writes to. The result may be used on torch's own stream too.
+    pub(crate) fn during<'py>(
+        &self,
+        like: &Input<'py>,
+        allocate: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if !self.foreign || like.framework != Framework::Torch {
+            return allocate();
+        }
+        let cuda = like.object.py().import("torch")?.getattr("cuda")?;
+        let device = like.object.getattr("device")?;
+        let current = cuda.call_method1("current_stream", (&device,))?;
+        let external = cuda.getattr("ExternalStream")?.call1((self.handle, &device))?;
+        let guard = cuda.call_method1("stream", (external,))?;
+        guard.call_method0("__enter__")?;
+        let made = allocate();
+        let none = like.object.py().None();
+        guard.call_method1("__exit__", (&none, &none, &none))?;
+        let made = made?;
+        made.call_method1("record_stream", (current,))?;
+        Ok(made)
     }
 
     /// Tells torch that tensors are in use on this stream, so that their memory is not reused

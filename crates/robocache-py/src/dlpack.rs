@@ -47,7 +47,14 @@ impl Drop for Loan {
 }
 
 /// Borrows a tensor from an object with `__dlpack__`.
-pub(crate) fn describe<'py>(name: &'static str, object: &Bound<'py, PyAny>) -> Result<Described<'py>> {
+///
+/// On a GPU, `consumer` is the stream that the tensor will be used on, for which the producer makes
+/// its work ready; none when that is the producer's own.
+pub(crate) fn describe<'py>(
+    name: &'static str,
+    object: &Bound<'py, PyAny>,
+    consumer: Option<usize>,
+) -> Result<Described<'py>> {
     let py = object.py();
     let refused = |error: PyErr| errors::from_python(py, ErrorKind::Unsupported, name, &error);
     let mut on_gpu = false;
@@ -65,7 +72,7 @@ pub(crate) fn describe<'py>(name: &'static str, object: &Bound<'py, PyAny>) -> R
         let text = "JAX arrays on a GPU are not supported; torch and CuPy are";
         return Err(Error::new(ErrorKind::Unsupported, text));
     }
-    let capsule = capsule(object, on_gpu).map_err(refused)?;
+    let capsule = capsule(object, on_gpu.then_some(consumer)).map_err(refused)?;
     let (loan, read_only) = take(&capsule)?;
     let tensor = match &loan {
         // SAFETY: the loan owns the tensor; its version was checked in `take`.
@@ -81,13 +88,15 @@ pub(crate) fn describe<'py>(name: &'static str, object: &Bound<'py, PyAny>) -> R
 }
 
 /// Asks for a versioned tensor, and for a plain one from producers that do not know versions.
-fn capsule<'py>(object: &Bound<'py, PyAny>, on_gpu: bool) -> PyResult<Bound<'py, PyAny>> {
+fn capsule<'py>(object: &Bound<'py, PyAny>, gpu: Option<Option<usize>>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
     let options = PyDict::new(py);
     options.set_item("max_version", PyTuple::new(py, [MAJOR_VERSION, 0])?)?;
-    if on_gpu {
-        // We queue on the producer's own stream, so it need not wait for another.
-        options.set_item("stream", -1)?;
+    match gpu {
+        None => {}
+        Some(None) => options.set_item("stream", -1)?,
+        // 0 is ambiguous in DLPack; the default stream is 1.
+        Some(Some(consumer)) => options.set_item("stream", consumer.max(1))?,
     }
     match object.call_method("__dlpack__", (), Some(&options)) {
         Err(error) if error.is_instance_of::<pyo3::exceptions::PyTypeError>(py) => {

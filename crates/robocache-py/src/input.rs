@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use robocache::tensor::dlpack::Description;
 use robocache::{DType, Device, Error, Result, TensorMut, TensorRef};
 
+use crate::cuda::Stream;
 use crate::{dlpack, numpy, options, torch};
 
 /// Whose tensor an argument is, which decides what the results are made of.
@@ -41,9 +42,14 @@ pub(crate) struct Described<'py> {
 }
 
 impl<'py> Input<'py> {
-    /// Describes `object` without copying where its framework allows it.
+    /// Describes the first data argument without copying where its framework allows it.
     pub(crate) fn new(name: &'static str, object: &Bound<'py, PyAny>) -> Result<Self> {
-        Self::describe(name, object).map_err(|error| error.argument(name))
+        Self::describe(name, object, None).map_err(|error| error.argument(name))
+    }
+
+    /// Describes a further argument, which will be used on `stream`.
+    pub(crate) fn on_stream(name: &'static str, object: &Bound<'py, PyAny>, stream: &Stream) -> Result<Self> {
+        Self::describe(name, object, Some(stream.handle)).map_err(|error| error.argument(name))
     }
 
     /// Describes an output that was just allocated.
@@ -56,18 +62,22 @@ impl<'py> Input<'py> {
         Ok(Self { object, framework: Framework::Torch, description, read_only, _keep: keep, name })
     }
 
-    /// As [`Input::new`] for an argument that may be `None`.
-    pub(crate) fn optional(name: &'static str, object: Option<&Bound<'py, PyAny>>) -> Result<Option<Self>> {
-        object.map(|object| Self::new(name, object)).transpose()
+    /// As [`Input::on_stream`] for an argument that may be `None`.
+    pub(crate) fn optional(
+        name: &'static str,
+        object: Option<&Bound<'py, PyAny>>,
+        stream: &Stream,
+    ) -> Result<Option<Self>> {
+        object.map(|object| Self::on_stream(name, object, stream)).transpose()
     }
 
-    fn describe(name: &'static str, object: &Bound<'py, PyAny>) -> Result<Self> {
+    fn describe(name: &'static str, object: &Bound<'py, PyAny>, consumer: Option<usize>) -> Result<Self> {
         let (framework, described) = if let Some(torch) = torch::Torch::of(object) {
             (Framework::Torch, torch.describe(name, object)?)
         } else if numpy::is_array(object) {
             (Framework::NumPy, numpy::describe(name, object)?)
         } else if object.hasattr("__dlpack__").unwrap_or(false) {
-            (Framework::DlPack, dlpack::describe(name, object)?)
+            (Framework::DlPack, dlpack::describe(name, object, consumer)?)
         } else {
             (Framework::NumPy, numpy::convert(name, object)?)
         };

@@ -71,8 +71,10 @@ pub(crate) fn convert<'py>(name: &'static str, object: &Bound<'py, PyAny>) -> Re
     if matches!(kind, Ok('O' | 'U' | 'S')) {
         return Err(Error::invalid(name, format!("expected a tensor or numbers, got {}", type_name(object))));
     }
-    let Described { description, .. } = describe(name, &array)?;
-    Ok(Described { description, read_only: false, keep: Keep::Copy { _copy: array } })
+    let Described { description, keep, .. } = describe(name, &array)?;
+    // The array itself, or the copy that had to be made of it.
+    let keep = if matches!(keep, Keep::Nothing) { Keep::Copy { _copy: array } } else { keep };
+    Ok(Described { description, read_only: false, keep })
 }
 
 fn python(array: &Bound<'_, PyAny>, name: &'static str, error: &PyErr) -> Error {

@@ -19,17 +19,14 @@ pub(crate) fn run<'py, O: Op>(
 ) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let py = like.object.py();
     let fail = |error: Error| errors::to_python(py, &error.op(O::NAME));
-    if cuda::is_warming_up() {
-        return py.detach(|| prepared.warm_up()).map(|()| Vec::new()).map_err(fail);
-    }
     let specs = prepared.outputs();
     let given = caller_outputs(out, specs).map_err(fail)?;
     let mut outputs = Vec::with_capacity(specs.len());
     for (index, spec) in specs.iter().enumerate() {
         outputs.push(match given.get(index) {
-            Some(object) => Input::new(spec.name, object).map_err(fail)?,
+            Some(object) => Input::on_stream(spec.name, object, stream).map_err(fail)?,
             None => {
-                let object = allocate(py, spec, like, prepared.device()).map_err(|error| {
+                let object = stream.during(like, || allocate(py, spec, like, prepared.device())).map_err(|error| {
                     if errors::is_out_of_memory(py, &error) {
                         fail(errors::from_python(py, ErrorKind::OutOfMemory, spec.name, &error))
                     } else {
@@ -41,6 +38,9 @@ pub(crate) fn run<'py, O: Op>(
         });
     }
     let mut views = outputs.iter_mut().map(Input::view_mut).collect::<Result<Vec<_>>>().map_err(fail)?;
+    if cuda::is_warming_up() {
+        return py.detach(|| prepared.warm_up(&mut views)).map(|()| Vec::new()).map_err(fail);
+    }
     compute(py, prepared, &mut views, stream)?;
     drop(views);
     stream.keep_alive(&outputs)?;

@@ -64,10 +64,11 @@ pub(crate) fn resample<'py>(
     let py = values.py();
     let fail = |error: Error| errors::to_python(py, &error.op(Resample::NAME));
     let values = Input::new("values", values).map_err(fail)?;
-    let times = Input::new("times", times).map_err(fail)?;
-    let targets = Input::new("targets", targets).map_err(fail)?;
-    let lengths = Input::optional("lengths", lengths).map_err(fail)?;
-    let target_lengths = Input::optional("target_lengths", target_lengths).map_err(fail)?;
+    let stream = Stream::of(&values, stream).map_err(fail)?;
+    let times = Input::on_stream("times", times, &stream).map_err(fail)?;
+    let targets = Input::on_stream("targets", targets, &stream).map_err(fail)?;
+    let lengths = Input::optional("lengths", lengths, &stream).map_err(fail)?;
+    let target_lengths = Input::optional("target_lengths", target_lengths, &stream).map_err(fail)?;
 
     let build = || -> Result<_> {
         options::budget(max_memory)?;
@@ -85,7 +86,6 @@ pub(crate) fn resample<'py>(
         })
     };
     let op = build().map_err(fail)?;
-    let stream = Stream::of(&values, stream).map_err(fail)?;
     let context = Context { stream: stream.handle, ..Context::default() };
     let prepared = prepare(&op, &context).map_err(fail)?;
     let results = output::run(&prepared, &values, out, &stream)?;

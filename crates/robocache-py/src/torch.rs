@@ -93,7 +93,7 @@ impl Torch {
         let exact = class.is(self.tensor.bind(py)) || class.is(self.parameter.bind(py));
         let Some(view) = self.api.and_then(|api| api.view_object).filter(|_| exact) else {
             let detached = tensor.call_method0("detach").map_err(refused)?;
-            return dlpack::describe(name, &detached);
+            return dlpack::describe(name, &detached, None);
         };
         let mut described = DlTensor {
             data: std::ptr::null_mut(),

@@ -438,3 +438,14 @@ def test_references_are_given_back():
     for _ in range(100):
         calls()
     assert [sys.getrefcount(x) for x in objects] == before
+
+
+def test_objects_whose_array_must_be_copied_again():
+    """NumPy makes a big-endian array of a memoryview; the copy of that array must stay alive."""
+    times = memoryview(np.arange(100_000, dtype=">f8"))
+    values = np.arange(100_000.0)[:, None]
+    targets = np.arange(0.5, 99_998.0)
+    for _ in range(20):
+        out = rc.resample(values, times, targets)
+        np.ones(100_000)  # Takes the memory over if it was given back.
+        assert np.array_equal(out[:, 0], targets)

@@ -95,7 +95,8 @@ pub fn prepare<'o, O: Op>(op: &'o O, context: &Context<'_>) -> Result<Prepared<'
             Device::Cuda(ordinal) => Some(cuda::gpu(ordinal, context.stream)?),
         };
         if let Some(gpu) = gpu {
-            gpu.raise_pending()?;
+            gpu.raise_pending()
+                .map_err(|error| error.while_doing("a later call was prepared, which has done nothing"))?;
         }
         let outputs = op.outputs(&dims)?;
         Ok(Prepared { op, dims, device, gpu, stream: context.stream, outputs })
@@ -142,20 +143,14 @@ impl<O: Op> Prepared<'_, O> {
             .map_err(|error| error.op(O::NAME))
     }
 
-    /// Compiles and loads what [`Prepared::run`] needs for outputs that a framework allocates,
-    /// without computing: a CUDA graph can then be captured. Nothing to do on the CPU.
-    pub fn warm_up(&self) -> Result<()> {
-        let Some(gpu) = self.gpu else {
-            return Ok(());
-        };
-        let stand_in = |spec: &OutputSpec| {
-            // SAFETY: the launcher only loads, so this address, aligned like a framework's, is
-            // never used.
-            unsafe { TensorMut::from_raw(std::ptr::without_provenance_mut(512), spec.dtype, self.device, spec.layout) }
-        };
-        let mut outputs = self.outputs.iter().map(stand_in).collect::<Result<Vec<_>>>()?;
-        let launcher = Launcher::new(gpu, self.stream, true);
-        self.op.cuda(&self.dims, &mut Outputs(&mut outputs), &launcher).map_err(|error| error.op(O::NAME))
+    /// Compiles and loads what [`Prepared::run`] needs for these outputs, without computing: a CUDA
+    /// graph can then be captured. Nothing to do on the CPU.
+    pub fn warm_up(&self, out: &mut [TensorMut<'_>]) -> Result<()> {
+        let loaded = self.check_outputs(out).and_then(|()| match self.gpu {
+            None => Ok(()),
+            Some(gpu) => self.op.cuda(&self.dims, &mut Outputs(out), &Launcher::new(gpu, self.stream, true)),
+        });
+        loaded.map_err(|error| error.op(O::NAME))
     }
 
     fn check_outputs(&self, out: &[TensorMut<'_>]) -> Result<()> {

@@ -121,12 +121,13 @@ proptest! {
 
     #[test]
     fn unchecked_garbage_is_survived(
-        stamps in prop::collection::vec(any::<f64>(), 1..20),
-        targets in prop::collection::vec(any::<f64>(), 0..20),
+        stamps in prop::collection::vec(prop::sample::select(&[f64::NAN, 0.0, 1.0, 2.0, 3.0][..]), 1..40),
+        targets in prop::collection::vec(-1.0f64..4.0, 0..20),
         length in any::<i64>(),
         method in prop::sample::select(&METHODS[..]),
-        extrapolate in prop::sample::select(&[Extrapolate::Clamp, Extrapolate::Nan, Extrapolate::Error][..]),
+        extrapolate in prop::sample::select(&[Extrapolate::Clamp, Extrapolate::Nan, Extrapolate::Error, Extrapolate::Linear][..]),
     ) {
+        prop_assume!(extrapolate != Extrapolate::Linear || method == Method::Linear);
         let values = vec![1.0f32; stamps.len()];
         let lengths = [length];
         let op = Resample {

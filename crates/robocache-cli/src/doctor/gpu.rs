@@ -4,17 +4,20 @@ use std::time::Duration;
 
 use robocache::cuda::{self, DeviceBuffer};
 use robocache::ops::Resample;
-use robocache::{Context, Result, Tensor, TensorRef, prepare};
+use robocache::{Context, DType, Result, Tensor, TensorRef, prepare};
 
 /// A GPU that hangs must not take the doctor with it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Opens a GPU, then finds NVRTC, compiles a kernel and loads it.
 pub(super) fn ready(ordinal: u32) -> Result<()> {
-    cuda::gpu(ordinal, 0)?;
+    let gpu = cuda::gpu(ordinal, 0)?;
     let (values, times) = ([0.0f32; 2], [0i64, 1]);
+    let mut out = DeviceBuffer::new(gpu, size_of_val(&values))?;
     let (values, times) = (TensorRef::from_slice(&values, &[2, 1])?, TensorRef::from_slice(&times, &[2])?);
-    moved(ordinal, &Resample::new(values, times, times), |op| prepare(op, &Context::default())?.warm_up())
+    moved(ordinal, &Resample::new(values, times, times), |op| {
+        prepare(op, &Context::default())?.warm_up(&mut [out.view_mut(&[2, 1], DType::F32)?])
+    })
 }
 
 /// Computes and brings the results back.

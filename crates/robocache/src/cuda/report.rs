@@ -12,7 +12,7 @@ use super::driver::OUT_OF_MEMORY;
 use super::sys::{DevicePointer, Driver};
 use crate::{Error, ErrorKind, Result};
 
-/// Mirrors `rc::Report` in `kernels/report.cuh`.
+/// Mirrors `rc::Letter` in `kernels/report.cuh`.
 #[repr(C)]
 #[derive(Debug, Default)]
 struct Letter {
@@ -113,7 +113,7 @@ impl Mailbox {
         // Of several threads that look at once, one reports.
         letter.epoch.compare_exchange(epoch, epoch + 1, Ordering::AcqRel, Ordering::Relaxed).ok()?;
         let latest = self.calls.load(Ordering::Relaxed);
-        let place = format!("running call {call} of {latest} on cuda:{ordinal}; this later call has done nothing");
+        let place = format!("running call {call} of {latest} on cuda:{ordinal}");
         Some(crate::ops::describe_finding((code >> 32) as u32, &finding).while_doing(place))
     }
 }

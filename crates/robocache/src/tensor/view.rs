@@ -84,7 +84,7 @@ impl<'a> TensorRef<'a> {
     ///
     /// # Safety
     /// Every element that `layout` reaches from `data` must be readable on `device` for `'a`,
-    /// and must not be written meanwhile.
+    /// and must not be written meanwhile. `bool` elements must hold 0 or 1.
     pub unsafe fn from_raw(data: *const u8, dtype: DType, device: Device, layout: Layout) -> Result<Self> {
         if layout.count() > 0 {
             if data.is_null() {
@@ -134,8 +134,11 @@ impl<'a> TensorRef<'a> {
 impl<'a> TensorMut<'a> {
     /// A writable view of `shape` over a slice in row-major order.
     pub fn from_slice<T: Element>(data: &'a mut [T], shape: &[usize]) -> Result<Self> {
-        let view = TensorRef::from_slice(data, shape)?;
-        Ok(Self { view: TensorRef { lifetime: PhantomData, ..view }, exclusive: PhantomData })
+        let layout = *TensorRef::from_slice(data, shape)?.layout();
+        // The pointer must come from the exclusive borrow, since it will be written through.
+        let data = data.as_mut_ptr().cast_const().cast();
+        let view = TensorRef { data, dtype: T::DTYPE, device: Device::Cpu, layout, lifetime: PhantomData };
+        Ok(Self { view, exclusive: PhantomData })
     }
 
     /// A writable view of memory that a framework owns; refuses layouts whose elements overlap.

@@ -134,9 +134,9 @@ fn capture() {
     let mut views = [out.view_mut(&[2, 1], DType::F32).unwrap()];
     set("FAKE_CUDA_CAPTURING", "1");
     assert_eq!(kind(&prepared.run(&mut views, &context_of_call)), "unsupported");
-    assert_eq!(kind(&prepared.warm_up()), "unsupported");
+    assert_eq!(kind(&prepared.warm_up(&mut views)), "unsupported");
     set("FAKE_CUDA_CAPTURING", "0");
-    prepared.warm_up().unwrap();
+    prepared.warm_up(&mut views).unwrap();
     assert_eq!(fake.calls("cuLaunchKernel"), 0, "warming up computes nothing");
     set("FAKE_CUDA_CAPTURING", "1");
     prepared.run(&mut views, &context_of_call).unwrap();

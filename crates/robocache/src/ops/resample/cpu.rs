@@ -16,6 +16,8 @@ const TASK_BYTES: usize = 256 << 10;
 /// Outputs from this size on are written past the caches: they would not stay there anyway, and
 /// an ordinary store first reads what it overwrites.
 const STREAM_BYTES: usize = 64 << 20;
+/// Targets that are looked up before their rows are read.
+const AHEAD: usize = 16;
 
 pub(super) fn resample(op: &Resample<'_>, dims: &Dims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
     match op.times.dtype() {
@@ -31,6 +33,10 @@ fn with_stamps<S: Stamp>(
     out: &mut Outputs<'_, '_>,
     context: &Context<'_>,
 ) -> Result<()> {
+    // Without a result there is nothing that bad data could spoil.
+    if dims.batch == 0 || dims.targets == 0 || (dims.width == 0 && !op.return_valid) {
+        return Ok(());
+    }
     let rows = Rows::<S>::new(op, dims);
     if op.check {
         rows.check(op, context)?;
@@ -229,9 +235,6 @@ fn compute<S: Stamp, C: Cell>(
     context: &Context<'_>,
 ) -> Result<()> {
     let dims = rows.dims;
-    if dims.batch == 0 || dims.targets == 0 {
-        return Ok(());
-    }
     let (mut valid, mut valid_strides) = (std::ptr::null_mut(), [0; 2]);
     if let Some(output) = out.get(1) {
         valid_strides = super::strides(output.view());
@@ -277,6 +280,25 @@ fn compute<S: Stamp, C: Cell>(
     Ok(())
 }
 
+/// Asks for a row of samples; a hint, so any address will do.
+#[inline(always)]
+fn prefetch<C>(sample: *const C, width: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        const LINE: usize = 64;
+        for line in 0..(width * size_of::<C>()).div_ceil(LINE).min(8) {
+            // SAFETY: fetching ahead has no effect on memory and does not fault.
+            unsafe {
+                std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
+                    sample.cast::<i8>().wrapping_add(line * LINE),
+                );
+            }
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (sample, width);
+}
+
 impl<S: Stamp, C: Cell> Job<'_, S, C> {
     fn run(&self, row: usize, start: usize, end: usize) {
         match simd() {
@@ -303,6 +325,28 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
         }
     }
 
+    /// What a target is made of, its weight and whether it is valid.
+    #[inline(always)]
+    fn find(&self, stamps: &Stamps<S>, targets: &Stamps<S>, index: usize, hint: &mut usize) -> (Pick, C::Weight, bool) {
+        if index >= targets.len() {
+            return (Pick::Missing, C::ZERO, false);
+        }
+        let target = targets.at(index);
+        let (pick, valid) = self.rules.locate(stamps, target, hint);
+        let Pick::Blend(first, second) = pick else {
+            return (pick, C::ZERO, valid);
+        };
+        let weight = C::weight(target, stamps.at(first), stamps.at(second));
+        // A sample of weight 0 must not matter, not even as NaN.
+        if weight == C::ZERO {
+            (Pick::Take(first), weight, valid)
+        } else if weight == C::ONE {
+            (Pick::Take(second), weight, valid)
+        } else {
+            (pick, weight, valid)
+        }
+    }
+
     #[inline(always)]
     fn run_with<const FMA: bool, const STREAM: bool>(&self, row: usize, start: usize, end: usize) {
         let dims = self.rows.dims;
@@ -312,29 +356,36 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
         let dense = dims.width == 1 || (value_column == 1 && out_column == 1);
         let row_index = row as isize;
         let mut hint = 0;
-        for index in start..end {
-            let (mut pick, mut ok) = (Pick::Missing, false);
-            let mut weight = C::ZERO;
-            if index < targets.len() {
-                let target = targets.at(index);
-                (pick, ok) = self.rules.locate(&stamps, target, &mut hint);
-                if let Pick::Blend(first, second) = pick {
-                    weight = C::weight(target, stamps.at(first), stamps.at(second));
-                    // A sample of weight 0 must not matter, not even as NaN.
-                    if weight == C::ZERO {
-                        pick = Pick::Take(first);
-                    } else if weight == C::ONE {
-                        pick = Pick::Take(second);
+        // First where a few targets lie, then their rows: the samples of the next ones are on their
+        // way from memory while one is blended.
+        let mut found = [(Pick::Missing, C::ZERO); AHEAD];
+        for (index, slot) in (start..end).zip((0..AHEAD).cycle()) {
+            if slot == 0 {
+                for (later, found) in (index..end).zip(&mut found) {
+                    let (pick, weight, ok) = self.find(&stamps, &targets, later, &mut hint);
+                    *found = (pick, weight);
+                    // SAFETY: row < batch and later < T, as the outputs' checks proved.
+                    unsafe {
+                        if let Pick::Take(sample) | Pick::Blend(sample, _) = pick {
+                            prefetch(
+                                self.values.offset(row_index * value_batch + sample as isize * value_step),
+                                dims.width,
+                            );
+                        }
+                        if !self.valid.is_null() {
+                            let offset = row_index * self.valid_strides[0] + later as isize * self.valid_strides[1];
+                            *self.valid.offset(offset) = u8::from(ok);
+                        }
                     }
                 }
+            }
+            let (pick, weight) = found[slot];
+            if dims.width == 0 {
+                continue;
             }
             // SAFETY: row < batch, index < T, columns < D and samples < S, for which `check` and
             // the outputs' checks proved the strides; no other task writes this target.
             unsafe {
-                if !self.valid.is_null() {
-                    let offset = row_index * self.valid_strides[0] + index as isize * self.valid_strides[1];
-                    *self.valid.offset(offset) = u8::from(ok);
-                }
                 let sample = |s: usize| self.values.offset(row_index * value_batch + s as isize * value_step);
                 let out = self.out.offset(row_index * out_batch + index as isize * out_step);
                 match (pick, dense) {

@@ -174,7 +174,8 @@ fn access_bytes(op: &Resample<'_>, dims: &Dims, out: &TensorRef<'_>) -> u8 {
     }
     let all =
         rows.iter().fold(dims.width * size, |all, row| all | row) | op.values.data() as usize | out.data() as usize;
-    1 << all.trailing_zeros().min(4)
+    // At least an element, also where nothing is there to be aligned.
+    (1 << all.trailing_zeros().min(4)).max(size as u8)
 }
 
 pub(super) fn resample(

@@ -105,6 +105,9 @@ impl Stamp for f32 {
     }
 }
 
+/// Stamps ahead that are looked at together.
+const NEAR: usize = 8;
+
 /// The stamps of one row.
 #[derive(Clone, Copy)]
 pub(super) struct Stamps<S> {
@@ -146,6 +149,15 @@ impl<S: Stamp> Stamps<S> {
             (low, high) = (0, hint - 1);
         } else {
             low = hint;
+            // Most targets lie among the next few stamps. To look at all of those takes no branch
+            // that could be guessed wrong, and becomes a vector comparison.
+            if self.stride == 1 && hint + NEAR <= self.len {
+                let passed = (0..NEAR).map(|ahead| usize::from(!(target < self.at(hint + ahead)))).sum::<usize>();
+                if passed < NEAR {
+                    return hint + passed;
+                }
+                low += NEAR;
+            }
             let mut step = 1;
             high = loop {
                 let probe = low + step;
@@ -175,7 +187,7 @@ impl<S: Stamp> Stamps<S> {
     fn last_equal(&self, index: usize) -> usize {
         if index + 1 < self.len && self.at(index + 1) == self.at(index) {
             // Never before `index`: with unsorted stamps the search may end anywhere.
-            (self.count_until(self.at(index), index) - 1).max(index)
+            self.count_until(self.at(index), index).max(index + 1) - 1
         } else {
             index
         }
@@ -268,6 +280,14 @@ impl Rules {
 mod tests {
     use super::*;
 
+    #[test]
+    fn long_rows_are_searched_from_any_hint() {
+        let stamps: Vec<i64> = (0..100).map(|i| i / 3 * 10).collect();
+        for target in -5..345 {
+            locate(&stamps, target, Method::Linear, Extrapolate::Linear);
+        }
+    }
+
     fn locate(stamps: &[i64], target: i64, method: Method, extrapolate: Extrapolate) -> (Pick, bool) {
         // SAFETY: the slice outlives the call.
         let row = unsafe { Stamps::new(stamps.as_ptr(), 1, stamps.len()) };
@@ -314,17 +334,26 @@ mod tests {
     #[test]
     fn garbage_stamps_stay_in_bounds() {
         let nan = f64::NAN;
-        for stamps in [[nan, 1.0, nan, 0.0, nan], [5.0, 4.0, 3.0, 2.0, 1.0], [2.0, 2.0, 1.0, 2.0, 2.0], [nan; 5]] {
+        let rows: [&[f64]; 6] = [
+            &[nan, 1.0, nan, 0.0, nan],
+            &[5.0, 4.0, 3.0, 2.0, 1.0],
+            &[2.0, 2.0, 1.0, 2.0, 2.0],
+            &[nan; 5],
+            // Longer than what is looked at together, with equal stamps behind larger ones.
+            &[9.0, 8.0, 0.5, 0.5, 9.0, 9.0, 9.0, 9.0],
+            &[9.0, 8.0, 0.5, 0.5, nan, 9.0, 1.0, 1.0, 1.0, 0.0, 0.0, 9.0],
+        ];
+        for stamps in rows {
             // SAFETY: the array outlives the loop.
             let row = unsafe { Stamps::new(stamps.as_ptr(), 1, stamps.len()) };
             for method in [Method::Linear, Method::Nearest, Method::Previous, Method::Next] {
                 let rules = Rules { method, extrapolate: Extrapolate::Linear, max_gap: 0.1 };
                 for target in [-1.0, 0.0, 1.5, 2.0, 9.0, f64::INFINITY, f64::NEG_INFINITY, nan] {
-                    for hint in 0..=5 {
+                    for hint in 0..=stamps.len() {
                         let (pick, _) = rules.locate(&row, target, &mut { hint });
                         assert!(match pick {
-                            Pick::Take(a) => a < 5,
-                            Pick::Blend(a, b) => a < 5 && b < 5,
+                            Pick::Take(a) => a < stamps.len(),
+                            Pick::Blend(a, b) => a < stamps.len() && b < stamps.len(),
                             Pick::Missing => true,
                         });
                     }
