@@ -20,7 +20,7 @@ use crate::{errors, options, output};
 ///     method: "linear", "nearest" (a tie takes the earlier sample), "previous" or "next".
 ///     extrapolate: "clamp", "linear" (only with method "linear"), "nan" or "error".
 ///     lengths, target_lengths: `[B]` int32 or int64, how many samples and targets of each row
-///         exist; the rest is padding and never read. Padded targets give NaN (integers 0).
+///         exist; the rest is padding and does not matter. Padded targets give NaN (integers 0).
 ///     max_gap: seconds; a target between samples further apart is not valid.
 ///     return_valid: also return `valid [B,T]`, False outside the samples, in gaps and in padding.
 ///     out: a tensor for the result, or `(out, valid)`; it must not overlap the inputs.
@@ -28,7 +28,8 @@ use crate::{errors, options, output};
 ///     stream: a CUDA stream (an integer handle or a torch stream) instead of the current one.
 ///     max_memory: a budget for chunks in flight; data on the CPU is never copied, so any will do.
 ///     check: look for unsorted, NaN or infinite stamps and bad lengths, and raise with the row
-///         and index. Without it, bad data gives unspecified values.
+///         and index. On CUDA nothing waits: bad rows become NaN (integers 0), and the next call on
+///         the device or `synchronize()` raises. Without it, bad data gives unspecified values.
 ///
 /// What has no batch axis, or a batch of 1, is shared by the batch. Values and times may have
 /// different dtypes; f16 and bf16 compute in f32. A target that hits a stamp returns that sample
