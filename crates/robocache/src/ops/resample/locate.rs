@@ -152,7 +152,8 @@ impl<S: Stamp> Stamps<S> {
             // Most targets lie among the next few stamps. To look at all of those takes no branch
             // that could be guessed wrong, and becomes a vector comparison.
             if self.stride == 1 && hint + NEAR <= self.len {
-                let passed = (0..NEAR).map(|ahead| usize::from(!(target < self.at(hint + ahead)))).sum::<usize>();
+                let ahead = (0..NEAR).map(|step| usize::from(target < self.at(hint + step))).sum::<usize>();
+                let passed = NEAR - ahead;
                 if passed < NEAR {
                     return hint + passed;
                 }
