@@ -9,9 +9,9 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use robocache::{DType, Device, Error, ErrorKind, OutputSpec, Result};
 
-use crate::errors;
 use crate::input::{Framework, Input};
 use crate::torch::Torch;
+use crate::{enter, errors};
 
 /// Tells the engine where Python wheels keep NVRTC.
 pub(crate) fn search_wheels(py: Python<'_>) {
@@ -198,23 +198,7 @@ pub(crate) fn synchronize(py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) ->
             .map_err(|_| Error::invalid("timeout", format!("expected seconds, 0 or more, got {seconds}")))
     });
     let limit = limit.transpose().map_err(fail)?;
-    let signal = std::sync::Mutex::new(None);
-    let result = py.detach(|| {
-        let interrupt = || {
-            Python::attach(|py| match py.check_signals() {
-                Ok(()) => false,
-                Err(error) => {
-                    if let Ok(mut signal) = signal.lock() {
-                        *signal = Some(error);
-                    }
-                    true
-                }
-            })
-        };
-        robocache::cuda::synchronize(limit, Some(&interrupt))
-    });
-    match (result, signal.into_inner().ok().flatten()) {
-        (_, Some(signal)) => Err(signal),
-        (result, None) => result.map_err(fail),
-    }
+    enter::engine(py, |interrupt| {
+        robocache::cuda::synchronize(limit, Some(interrupt)).map_err(|error| error.op("synchronize"))
+    })
 }

@@ -2,6 +2,7 @@
 
 mod cuda;
 mod dlpack;
+mod enter;
 mod errors;
 mod input;
 mod numpy;

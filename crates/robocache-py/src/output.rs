@@ -5,9 +5,9 @@ use pyo3::types::PyTuple;
 use robocache::{Context, DType, Device, Error, ErrorKind, Op, OutputSpec, Prepared, Result};
 
 use crate::cuda::{self, Stream};
-use crate::errors;
 use crate::input::{Framework, Input};
 use crate::torch::Torch;
+use crate::{enter, errors};
 
 /// Allocates what `prepared` asks for like `like`, or takes the caller's `out`, runs the op
 /// without the interpreter, and returns the results.
@@ -39,9 +39,10 @@ pub(crate) fn run<'py, O: Op>(
     }
     let mut views = outputs.iter_mut().map(Input::view_mut).collect::<Result<Vec<_>>>().map_err(fail)?;
     if cuda::is_warming_up() {
-        return py.detach(|| prepared.warm_up(&mut views)).map(|()| Vec::new()).map_err(fail);
+        return enter::engine(py, |_| prepared.warm_up(&mut views)).map(|()| Vec::new());
     }
-    compute(py, prepared, &mut views, stream)?;
+    let handle = stream.handle;
+    enter::engine(py, |interrupt| prepared.run(&mut views, &Context { interrupt: Some(interrupt), stream: handle }))?;
     drop(views);
     stream.keep_alive(&outputs)?;
     let mut results = Vec::with_capacity(outputs.len());
@@ -50,37 +51,6 @@ pub(crate) fn run<'py, O: Op>(
         results.push(if made { into_framework(like, output.object)? } else { output.object });
     }
     Ok(results)
-}
-
-/// Runs with the interpreter released, so that other Python threads go on, and asks a few times a
-/// second whether a signal came.
-fn compute<O: Op>(
-    py: Python<'_>,
-    prepared: &Prepared<'_, O>,
-    views: &mut [robocache::TensorMut<'_>],
-    stream: &Stream,
-) -> PyResult<()> {
-    let handle = stream.handle;
-    let signal = std::sync::Mutex::new(None);
-    let result = py.detach(|| {
-        let interrupt = || {
-            Python::attach(|py| match py.check_signals() {
-                Ok(()) => false,
-                Err(error) => {
-                    if let Ok(mut signal) = signal.lock() {
-                        *signal = Some(error);
-                    }
-                    true
-                }
-            })
-        };
-        prepared.run(views, &Context { interrupt: Some(&interrupt), stream: handle })
-    });
-    match (result, signal.into_inner().ok().flatten()) {
-        (_, Some(signal)) => Err(signal),
-        (Err(error), None) => Err(errors::to_python(py, &error)),
-        (Ok(()), None) => Ok(()),
-    }
 }
 
 /// The caller's outputs: one tensor, or a tuple for ops with several.
