@@ -25,6 +25,9 @@ fn fake_library() -> PathBuf {
 fn doctor(arguments: &[&str], settings: &[(&str, &str)]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_robocache"));
     command.arg("doctor").args(arguments).stdin(Stdio::null()).env_remove("CUDA_VISIBLE_DEVICES");
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ROBOCACHE_")) {
+        command.env_remove(name);
+    }
     command.env("ROBOCACHE_LIBCUDA", fake_library()).env("ROBOCACHE_NVRTC", fake_library());
     command.env("ROBOCACHE_CUBIN_DIR", "").envs(settings.iter().copied());
     let output = command.output().unwrap();
