@@ -359,8 +359,9 @@ def judge_cpu(
     }
     targets = []
     if index in CPU_TIMES_EAGER_ROWS:
-        value = figures["times_eager"]
-        targets.append(Target("against torch eager", value, CPU_TIMES_EAGER, True, " x"))
+        for peer, words in (("eager", "the usual words"), ("eager_rows", "whole rows")):
+            name = f"against torch eager, {words}"
+            targets.append(Target(name, figures[f"times_{peer}"], CPU_TIMES_EAGER, True, " x"))
     if moved >= CPU_AT_SIZE:
         value = figures["copy_fraction"]
         targets.append(Target("of a memcpy at size", value, CPU_COPY_FRACTION, True))
