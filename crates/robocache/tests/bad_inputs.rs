@@ -77,6 +77,12 @@ fn empty_sizes_3_4_5() {
     let nothing = tensor::<f64>(&[], &[0]);
     let out = run(&Resample { targets: nothing.view(), return_valid: true, ..good.op() }).unwrap();
     assert_eq!((out[0].shape(), out[1].shape()), (&[0, 1][..], &[0][..]));
+    // Bad stamps spoil nothing where there is no result, on all backends alike.
+    let unsorted = tensor(&[0.0f64, 2.0, 1.0], &[3]);
+    assert_eq!(
+        run(&Resample { targets: nothing.view(), times: unsorted.view(), ..good.op() }).unwrap()[0].shape(),
+        [0, 1]
+    );
     let no_batch = tensor::<f32>(&[], &[0, 3, 1]);
     assert_eq!(run(&Resample { values: no_batch.view(), ..good.op() }).unwrap()[0].shape(), [0, 2, 1]);
     let no_width = tensor::<f32>(&[], &[3, 0]);

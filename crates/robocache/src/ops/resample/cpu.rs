@@ -33,8 +33,7 @@ fn with_stamps<S: Stamp>(
     out: &mut Outputs<'_, '_>,
     context: &Context<'_>,
 ) -> Result<()> {
-    // Without a result there is nothing that bad data could spoil.
-    if dims.batch == 0 || dims.targets == 0 || (dims.width == 0 && !op.return_valid) {
+    if op.is_empty(dims) {
         return Ok(());
     }
     let rows = Rows::<S>::new(op, dims);
@@ -235,11 +234,7 @@ fn compute<S: Stamp, C: Cell>(
     context: &Context<'_>,
 ) -> Result<()> {
     let dims = rows.dims;
-    let (mut valid, mut valid_strides) = (std::ptr::null_mut(), [0; 2]);
-    if let Some(output) = out.get(1) {
-        valid_strides = super::strides(output.view());
-        valid = output.data_mut();
-    }
+    let (valid, valid_strides) = super::valid_output(out);
     let Some(output) = out.get(0) else {
         return Ok(());
     };

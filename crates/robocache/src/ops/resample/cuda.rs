@@ -184,15 +184,11 @@ pub(super) fn resample(
     out: &mut Outputs<'_, '_>,
     launcher: &Launcher<'_>,
 ) -> Result<()> {
-    let (mut valid, mut valid_strides) = (std::ptr::null_mut(), [0; 2]);
-    if let Some(output) = out.get(1) {
-        valid_strides = super::strides(output.view());
-        valid = output.data_mut();
-    }
+    let (valid, valid_strides) = super::valid_output(out);
     let Some(output) = out.get(0) else {
         return Ok(());
     };
-    if dims.batch == 0 || dims.targets == 0 || (dims.width == 0 && valid.is_null()) {
+    if op.is_empty(dims) {
         return Ok(());
     }
     let variant = Variant::choose(op, dims, output.view());

@@ -158,6 +158,11 @@ impl<'a> Resample<'a> {
         }
     }
 
+    /// Whether there is nothing to compute, and so nothing that bad data could spoil.
+    fn is_empty(&self, dims: &Dims) -> bool {
+        dims.batch == 0 || dims.targets == 0 || (dims.width == 0 && !self.return_valid)
+    }
+
     fn check_options(&self) -> Result<()> {
         let (dtype, method, extrapolate) = (self.values.dtype(), self.method, self.extrapolate);
         ensure!(
@@ -191,6 +196,14 @@ impl<'a> Resample<'a> {
             }
         }
         Ok(())
+    }
+}
+
+/// Where `valid` goes, with its strides; null when it was not asked for.
+fn valid_output(out: &mut Outputs<'_, '_>) -> (*mut u8, [isize; 2]) {
+    match out.get(1) {
+        Some(output) => (output.data_mut(), strides(output.view())),
+        None => (std::ptr::null_mut(), [0; 2]),
     }
 }
 

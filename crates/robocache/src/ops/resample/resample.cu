@@ -23,7 +23,7 @@ enum Flags : u32 { CHECK = 1, WIDE_LENGTHS = 2, WIDE_TARGET_LENGTHS = 4, STAGE =
 // Mirrors `describe` in cuda.rs.
 enum Fault : u64 { DECREASES = 1, NOT_FINITE, COARSE, OUTSIDE, LENGTH, TARGET_LENGTH };
 
-// Mirrors `Args` in cuda.rs. Strides are in elements, those of the stamps; the others in bytes.
+// Mirrors `Args` in cuda.rs. Strides of values and out are in bytes, all others in elements.
 struct Args {
     const u8* values;
     const Stamp* times;
