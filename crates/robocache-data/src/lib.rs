@@ -1,1 +1,5 @@
 //! Readers, checks, cache and loader.
+
+mod limits;
+
+pub use limits::Limits;
