@@ -82,8 +82,8 @@ FAULTS = (
     Fault(
         "target outside",
         "targets",
-        "row 2 index 3 is 1000, outside the stamps",
-        _set("targets", (BAD_ROW, 3), 1000.0),
+        "row 2 index 3 is 1000, outside the stamps 2 to 21.5",
+        _set("targets", (BAD_ROW, slice(3, None, 2)), 1000.0),
     ),
     Fault("length < 0", "lengths", "row 2 is -1, expected 0 to 40", _set("lengths", BAD_ROW, -1)),
     Fault("length > S", "lengths", "row 2 is 41, expected 0 to 40", _set("lengths", BAD_ROW, 41)),

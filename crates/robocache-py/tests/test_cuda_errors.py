@@ -139,6 +139,29 @@ def test_thousands_of_bad_rows_give_one_report():
     assert bool(out.isnan().all())
 
 
+def test_a_launch_that_still_runs_when_it_is_reported_reports_once():
+    """Later blocks of the guilty launch find the letter read, and must not write another."""
+    rows = 1 << 22
+    values = torch.ones(1, SOURCE, 1, device="cuda")
+    times = torch.arange(float(SOURCE), device="cuda").flip(0).expand(rows, SOURCE)
+    targets = torch.ones(rows, 1, device="cuda")
+    good = placed(good_call(), "cuda")
+    rc.warmup("resample", values, times, targets)
+    torch.cuda.synchronize()
+    stream, raised = torch.cuda.Stream(), 0
+    rc.resample(values, times, targets)
+    early = False
+    while not torch.cuda.current_stream().query() or not raised:
+        try:
+            rc.resample(**good, stream=stream)
+        except rc.InvalidArgument:
+            raised += 1
+            early = early or not torch.cuda.current_stream().query()
+    rc.synchronize()
+    assert raised == 1
+    assert early, "the launch had ended before it was reported: this shows nothing"
+
+
 def test_a_row_that_does_not_fit_shared_memory():
     """Long rows are searched where they lie, by other code."""
     source = 40_000

@@ -16,7 +16,7 @@ pub trait Op: Sync {
     type Dims: Sync;
 
     /// The data tensors with their names; they must live on one device.
-    fn inputs(&self) -> Vec<(&'static str, TensorRef<'_>)>;
+    fn inputs(&self) -> Vec<(&'static str, &TensorRef<'_>)>;
     /// Everything that can be refused before data is read, for all backends.
     fn check(&self) -> Result<Self::Dims>;
     /// What the caller must provide, in this order.
@@ -185,7 +185,7 @@ impl<O: Op> Prepared<'_, O> {
     }
 }
 
-fn common_device(inputs: &[(&'static str, TensorRef<'_>)]) -> Result<Device> {
+fn common_device(inputs: &[(&'static str, &TensorRef<'_>)]) -> Result<Device> {
     let Some((first_name, first)) = inputs.first() else {
         return Ok(Device::Cpu);
     };

@@ -316,7 +316,12 @@ impl Gpu {
 }
 
 fn kind_of(code: c_int) -> ErrorKind {
-    if code == driver::OUT_OF_MEMORY { ErrorKind::OutOfMemory } else { ErrorKind::NoDevice }
+    match code {
+        driver::OUT_OF_MEMORY => ErrorKind::OutOfMemory,
+        // Of what callers hand over, only a stream can be unknown to the driver.
+        driver::INVALID_HANDLE => ErrorKind::InvalidArgument,
+        _ => ErrorKind::NoDevice,
+    }
 }
 
 /// Waits until all GPUs that were used are done, and raises what their calls found. A GPU that is

@@ -13,6 +13,7 @@ use crate::{Error, ErrorKind};
 pub(super) const OLDEST_DRIVER: c_int = 12_000;
 
 pub(super) const OUT_OF_MEMORY: c_int = 2;
+pub(super) const INVALID_HANDLE: c_int = 400;
 
 /// Errors after which the context is of no use: bad accesses, failed launches, hardware faults,
 /// and a context that somebody destroyed.

@@ -61,7 +61,7 @@ impl<'g> Launcher<'g> {
 
     /// A reporter for this call's findings.
     pub(crate) fn reporter(&self) -> Reporter {
-        self.gpu.mailbox.reporter()
+        self.gpu.mailbox.reporter(is_capturing(self.gpu.driver, self.stream))
     }
 
     /// Launches a kernel with its one argument.

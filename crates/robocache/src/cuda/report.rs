@@ -2,9 +2,11 @@
 //!
 //! A kernel that finds a fault writes what it found into host memory, once until the host has read
 //! it; the next call on that device looks there, which costs a load. A fault is claimed by an
-//! atomic in device memory: `claim` holds the last epoch that was claimed, the host's `epoch` the
-//! last one that was read. Graphs replay with the same arguments, so the epoch is read from host
-//! memory, in the faulty case only.
+//! atomic in device memory: `claims` holds the last epoch that was claimed, the host's `epoch` the
+//! last one that was read, and by which calls, so that a call which still runs when its letter is
+//! read does not write another. Graphs replay with the same arguments, so the epoch is read from
+//! host memory, in the faulty case only, and their calls may report again: `%gridid`, which could
+//! tell replays apart, is the same in all of them (tried on an H200).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,15 +26,20 @@ struct Letter {
     index: AtomicU64,
     first: AtomicU64,
     second: AtomicU64,
+    third: AtomicU64,
 }
+
+/// `rc::Claims` in `kernels/report.cuh`, of which the host knows only the size.
+type Claims = [u64; 8];
 
 /// What a kernel is given to report with; a field of every op's arguments.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reporter {
     letter: DevicePointer,
-    claim: DevicePointer,
+    claims: DevicePointer,
     call: u64,
+    once: u64,
 }
 
 /// What a kernel found. `code` and what the numbers mean are the op's own.
@@ -43,6 +50,7 @@ pub(crate) struct Finding {
     pub(crate) index: u64,
     pub(crate) first: u64,
     pub(crate) second: u64,
+    pub(crate) third: u64,
 }
 
 /// The host's side of the reports of one GPU.
@@ -50,20 +58,20 @@ pub(crate) struct Finding {
 pub(super) struct Mailbox {
     letter: *const Letter,
     on_device: DevicePointer,
-    claim: DevicePointer,
+    claims: DevicePointer,
     calls: AtomicU64,
 }
 
 impl Mailbox {
-    /// Allocates the letter (pinned, mapped) and the claim; the only allocation that we ever make.
+    /// Allocates the letter (pinned, mapped) and the claims; the only allocation that we ever make.
     pub(super) fn new(driver: &Driver) -> Result<Self> {
-        let (mut host, mut on_device, mut claim) = (std::ptr::null_mut(), 0, 0);
-        let zero = 0u64;
+        let (mut host, mut on_device, mut claims) = (std::ptr::null_mut(), 0, 0);
+        let none: Claims = Default::default();
         // SAFETY: sizes and pointers fit; portable (1) and mapped (2) memory is zeroed before use.
         let code = unsafe {
-            let mut code = (driver.alloc)(&raw mut claim, size_of::<u64>());
+            let mut code = (driver.alloc)(&raw mut claims, size_of::<Claims>());
             if code == 0 {
-                code = (driver.copy_to_device)(claim, (&raw const zero).cast(), size_of::<u64>());
+                code = (driver.copy_to_device)(claims, (&raw const none).cast(), size_of::<Claims>());
             }
             if code == 0 {
                 code = (driver.host_alloc)(&raw mut host, size_of::<Letter>(), 1 | 2);
@@ -71,14 +79,14 @@ impl Mailbox {
             if code == 0 {
                 host.cast::<Letter>().write(Letter::default());
                 code = (driver.host_device_pointer)(&raw mut on_device, host, 0);
-            } else if claim != 0 {
+            } else if claims != 0 {
                 // Opening is tried again after a lack of memory, which must not leave this behind.
-                (driver.free)(claim);
+                (driver.free)(claims);
             }
             code
         };
         match code {
-            0 => Ok(Self { letter: host.cast(), on_device, claim, calls: AtomicU64::new(0) }),
+            0 => Ok(Self { letter: host.cast(), on_device, claims, calls: AtomicU64::new(0) }),
             OUT_OF_MEMORY => {
                 Err(Error::new(ErrorKind::OutOfMemory, format!("no memory for reports: {}", driver.describe(code))))
             }
@@ -86,10 +94,10 @@ impl Mailbox {
         }
     }
 
-    /// A reporter for a new call of the op whose findings `op` describes.
-    pub(super) fn reporter(&self) -> Reporter {
+    /// A reporter for a new call; one that is captured in a graph may report at every replay.
+    pub(super) fn reporter(&self, captured: bool) -> Reporter {
         let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
-        Reporter { letter: self.on_device, claim: self.claim, call }
+        Reporter { letter: self.on_device, claims: self.claims, call, once: if captured { 0 } else { call } }
     }
 
     /// What was found since the last time, as an error that names the call.
@@ -108,6 +116,7 @@ impl Mailbox {
             index: read(&letter.index),
             first: read(&letter.first),
             second: read(&letter.second),
+            third: read(&letter.third),
         };
         let call = read(&letter.call);
         // Of several threads that look at once, one reports.

@@ -28,6 +28,9 @@ fn count_allocations() {
     }
 }
 
+/// Bytes of the claims and the letter of the reports.
+const REPORTS: u64 = 64 + 72;
+
 /// Whichever allocation of a call fails, the call says so, nothing stays behind, and the next works.
 #[test]
 fn any_allocation_may_fail_88() {
@@ -47,7 +50,7 @@ fn out_of_memory_once() {
     assert_eq!(on_gpu(0).unwrap(), [0.0; 2]);
     let fake = Fake::open();
     let kept = fake.live_bytes();
-    assert_eq!(kept, 8 + 64, "only the claim and the letter of the reports stay");
+    assert_eq!(kept, REPORTS, "only the claims and the letter of the reports stay");
     on_gpu(0).unwrap();
     assert_eq!(fake.live_bytes(), kept);
 }
@@ -67,9 +70,9 @@ fn fill() {
     let gpu = gpu(0, 0).unwrap();
     let text = told(DeviceBuffer::new(gpu, 1 << 20));
     assert!(text.contains("allocating 1048576 bytes: CUDA_ERROR_OUT_OF_MEMORY"), "{text}");
-    let all = DeviceBuffer::new(gpu, 4096 - 72).unwrap();
+    let all = DeviceBuffer::new(gpu, 4096 - REPORTS as usize).unwrap();
     assert_eq!(kind(&on_gpu(0)), "out_of_memory");
     drop(all);
     on_gpu(0).unwrap();
-    assert_eq!(Fake::open().live_bytes(), 72);
+    assert_eq!(Fake::open().live_bytes(), REPORTS);
 }

@@ -201,10 +201,9 @@ fn check_targets<S: Stamp>(stamps: &Stamps<S>, targets: &Stamps<S>, row: usize) 
     for index in 0..targets.len() {
         let target = targets.at(index);
         if target < low || target > high {
-            return Err(Error::invalid(
-                "targets",
-                format!("row {row} index {index} is {target}, outside the stamps {low} to {high}"),
-            ));
+            let [target, low, high] = [target, low, high].map(|stamp| stamp.to_string());
+            let message = super::outside_message(row as u64, index as u64, &target, &low, &high);
+            return Err(Error::invalid("targets", message));
         }
     }
     Ok(())

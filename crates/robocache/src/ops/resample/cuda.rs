@@ -359,7 +359,7 @@ fn forced_plan() -> Option<(u32, u32)> {
 
 /// What a kernel found, in the words of the CPU.
 pub(crate) fn describe(finding: &Finding) -> Error {
-    let Finding { row, index, first, second, .. } = *finding;
+    let Finding { row, index, first, second, third, .. } = *finding;
     let stamp = |bits: u64| match (finding.code >> 8) & 0xff {
         0 => (bits as i64).to_string(),
         1 => f64::from_bits(bits).to_string(),
@@ -372,7 +372,10 @@ pub(crate) fn describe(finding: &Finding) -> Error {
         ),
         2 => Error::invalid("times", format!("row {row} holds {} at index {index}", stamp(first))),
         3 => Error::invalid("times", super::coarse_message(row, &stamp(first))),
-        4 => Error::invalid("targets", format!("row {row} index {index} is {}, outside the stamps", stamp(first))),
+        4 => {
+            let [target, low, high] = [first, second, third].map(stamp);
+            Error::invalid("targets", super::outside_message(row, index, &target, &low, &high))
+        }
         5 => Error::invalid("lengths", format!("row {row} is {}, expected 0 to {second}", first as i64)),
         _ => Error::invalid("target_lengths", format!("row {row} is {}, expected 0 to {second}", first as i64)),
     }

@@ -247,11 +247,11 @@ impl Op for Resample<'_> {
     const NAME: &'static str = "resample";
     type Dims = Dims;
 
-    fn inputs(&self) -> Vec<(&'static str, TensorRef<'_>)> {
-        let mut inputs = vec![("values", self.values), ("times", self.times), ("targets", self.targets)];
-        inputs.extend(self.lengths.map(|lengths| ("lengths", lengths)));
-        inputs.extend(self.target_lengths.map(|lengths| ("target_lengths", lengths)));
-        inputs
+    fn inputs(&self) -> Vec<(&'static str, &TensorRef<'_>)> {
+        let needed = [("values", &self.values), ("times", &self.times), ("targets", &self.targets)];
+        let optional = [("lengths", &self.lengths), ("target_lengths", &self.target_lengths)];
+        let given = optional.into_iter().filter_map(|(name, input)| Some((name, input.as_ref()?)));
+        needed.into_iter().chain(given).collect()
     }
 
     fn check(&self) -> Result<Dims> {
@@ -319,6 +319,10 @@ fn coarse_message(row: u64, stamp: &str) -> String {
         "row {row} holds {stamp} as float32 seconds, which cannot tell one second from the next; \
          use int64 nanoseconds or float64 seconds"
     )
+}
+
+fn outside_message(row: u64, index: u64, target: &str, low: &str, high: &str) -> String {
+    format!("row {row} index {index} is {target}, outside the stamps {low} to {high}")
 }
 
 fn last(shape: &[usize]) -> usize {

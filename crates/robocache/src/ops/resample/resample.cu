@@ -69,8 +69,8 @@ struct __align__(16) Pick {
 
 typedef Words<RC_BYTES> Vector;
 
-void found(const Args& args, Fault fault, u64 row, u64 index, u64 first, u64 second) {
-    report(args.reporter, args.code | fault, args.first_row + row, index, first, second);
+void found(const Args& args, Fault fault, u64 row, u64 index, u64 first, u64 second = 0, u64 third = 0) {
+    report(args.reporter, args.code | fault, args.first_row + row, index, first, second, third);
 }
 
 // The length that exists, inside 0..most whatever was given; tells whether it was good.
@@ -139,15 +139,23 @@ template <class Row> bool row_is_good(const Args& args, const Row& stamps, const
     const Stamp low = stamps.at(0), high = stamps.at(stamps.length - 1);
     if (is_coarse(low) || is_coarse(high)) {
         const Index at = is_coarse(low) ? Index(0) : stamps.length - 1;
-        if (threadIdx.x == 0) found(args, COARSE, row, at, bits_of(stamps.at(at)), 0);
+        if (threadIdx.x == 0) found(args, COARSE, row, at, bits_of(stamps.at(at)));
         return false;
     }
     if (args.extrapolate != ERROR) return true;
-    i64 outside = -1;
-    for (i64 i = threadIdx.x; i < targets.length && outside < 0; i += blockDim.x)
-        if (targets.at(i) < low || targets.at(i) > high) outside = i;
-    if (outside >= 0) found(args, OUTSIDE, row, outside, bits_of(targets.at(outside)), 0);
-    return !__syncthreads_or(outside >= 0);
+    __shared__ u64 first_outside;
+    if (threadIdx.x == 0) first_outside = ~0ull;
+    __syncthreads();
+    for (i64 i = threadIdx.x; i < targets.length; i += blockDim.x)
+        if (targets.at(i) < low || targets.at(i) > high) {
+            atomicMin(&first_outside, u64(i));
+            break;
+        }
+    __syncthreads();
+    if (first_outside == ~0ull) return true;
+    if (threadIdx.x == 0)
+        found(args, OUTSIDE, row, first_outside, bits_of(targets.at(i64(first_outside))), bits_of(low), bits_of(high));
+    return false;
 }
 
 // Copies `count` items to shared memory; several are on their way at once.
