@@ -63,6 +63,14 @@ impl Tensor {
         Ok(unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.layout.count()) })
     }
 
+    /// The elements in row-major order, to be written; fails when `T` is another dtype.
+    pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T]> {
+        let count = self.as_slice::<T>()?.len();
+        // SAFETY: as in as_slice, which checked the dtype; the borrow is exclusive, and a `T`
+        // that is written through it is a valid element.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), count) })
+    }
+
     /// A read-only view.
     pub fn view(&self) -> TensorRef<'_> {
         // The buffer is ours: initialised, aligned and as long as the layout.
@@ -92,6 +100,14 @@ mod tests {
         assert_eq!(tensor.as_slice::<f64>().unwrap(), [1.5, -2.0, 3.0]);
         assert!(tensor.as_slice::<f32>().unwrap_err().to_string().contains("holds float64"));
         assert!(Tensor::from_slice(&[1u8; 5], &[2, 3]).is_err());
+    }
+
+    #[test]
+    fn elements_can_be_written_as_their_own_type_only() {
+        let mut tensor = Tensor::zeros(&[2, 2], DType::Bool).unwrap();
+        tensor.as_mut_slice::<bool>().unwrap()[3] = true;
+        assert_eq!(tensor.as_slice::<bool>().unwrap(), [false, false, false, true]);
+        assert!(tensor.as_mut_slice::<u8>().is_err());
     }
 
     #[test]

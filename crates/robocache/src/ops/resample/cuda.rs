@@ -312,9 +312,12 @@ impl Plan {
             // Plenty of work: small blocks, so that some search while others copy. Tiles grow until
             // looking at the stamps is little beside copying.
             threads = THREADS / 2;
+            if row_bytes >= 256 {
+                tile /= 2;
+            }
             while tile < 4 * MOST_TILE
                 && u64::from(tile) * row_bytes < 4 * stamps
-                && blocks(2 * tile) >= 8 * multiprocessors
+                && blocks(2 * tile) >= 7 * multiprocessors
             {
                 tile *= 2;
                 threads = THREADS;
