@@ -156,11 +156,14 @@ def output_of(*command: str) -> str | None:
 def git() -> dict[str, Any]:
     """Commit and whether anything but recorded results differs from it.
 
-    A copy without `.git` (a GPU host) names its commit in ROBOCACHE_COMMIT.
+    A copy on another machine names its commit in ROBOCACHE_COMMIT: a repository around it, if
+    there is one, may be at another.
     """
+    if named := os.environ.get("ROBOCACHE_COMMIT"):
+        return {"commit": named, "dirty": None}
     commit = output_of("git", "rev-parse", "HEAD")
     if commit is None:
-        return {"commit": os.environ.get("ROBOCACHE_COMMIT"), "dirty": None}
+        return {"commit": None, "dirty": None}
     changes = output_of("git", "status", "--porcelain", "--", ".", ":!lab/results")
     return {"commit": commit, "dirty": changes != ""}
 
