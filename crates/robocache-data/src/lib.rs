@@ -1,5 +1,22 @@
 //! Readers, checks, cache and loader.
+//!
+//! A [`Dataset`] is what every format is read as: episodes, each of several streams with their own
+//! clocks. Opening reads metadata only; episodes are read when asked for, from any thread.
 
+mod findings;
+mod frames;
+pub mod fuzzing;
+mod image;
+mod json;
+mod lerobot;
 mod limits;
+mod model;
+mod parquet;
+mod source;
+mod video;
 
+pub use findings::{Finding, Level, Progress};
+pub use frames::Frames;
 pub use limits::Limits;
+pub use model::{Dataset, EpisodeInfo, Interpolation, Kind, Samples, Span, StreamInfo, Values};
+pub use video::{Ffmpeg, search_ffmpeg_in};

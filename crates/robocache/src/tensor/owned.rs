@@ -20,12 +20,9 @@ impl Tensor {
         let layout = Layout::contiguous(shape, dtype)?;
         let bytes = layout.count() * dtype.size();
         let count = bytes.div_ceil(size_of::<u64>());
-        let mut words = Vec::new();
-        words.try_reserve_exact(count).map_err(|error| {
+        let words = zeroed(count).ok_or_else(|| {
             Error::new(ErrorKind::OutOfMemory, format!("cannot allocate {bytes} bytes for shape {shape:?} of {dtype}"))
-                .caused_by(error)
         })?;
-        words.resize(count, 0);
         Ok(Self { words, dtype, layout })
     }
 
@@ -88,6 +85,21 @@ impl Tensor {
         let data = self.words.as_mut_ptr().cast_const().cast();
         TensorMut { view: TensorRef { data, ..self.view() }, exclusive: PhantomData }
     }
+}
+
+/// Memory that the system gives as zeros, so that large tensors are not written twice.
+fn zeroed(count: usize) -> Option<Vec<u64>> {
+    if count == 0 {
+        return Some(Vec::new());
+    }
+    let layout = std::alloc::Layout::array::<u64>(count).ok()?;
+    // SAFETY: the layout has a size, as count is not 0.
+    let data = unsafe { std::alloc::alloc_zeroed(layout) };
+    if data.is_null() {
+        return None;
+    }
+    // SAFETY: the global allocator gave memory for exactly `count` words, and zeros are words.
+    Some(unsafe { Vec::from_raw_parts(data.cast(), count, count) })
 }
 
 #[cfg(test)]

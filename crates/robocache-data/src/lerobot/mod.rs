@@ -1,0 +1,221 @@
+//! LeRobot datasets: v3.0, v2.1, v2.0 and the flavour of GR00T.
+//!
+//! `info` reads what the dataset says of itself, `streams` turns its features into streams,
+//! `episodes` reads the table of episodes, `read` the samples of one.
+
+mod episodes;
+mod info;
+mod read;
+mod recent;
+mod root;
+mod streams;
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use robocache::{DType, Error, ErrorKind, Result};
+
+use self::episodes::{Episodes, FileId};
+use self::info::{Info, Version};
+use self::recent::Recent;
+use self::root::{Field, Root};
+use crate::Limits;
+use crate::findings::{Finding, Progress};
+use crate::limits::corrupt;
+use crate::model::{EpisodeInfo, Samples, Source, StreamInfo};
+use crate::parquet::ParquetFile;
+use crate::video::VideoFile;
+
+/// Files whose metadata is kept: their indices are small, but a dataset has many.
+const KEPT_FILES: usize = 64;
+
+/// An opened dataset.
+#[derive(Debug)]
+pub(crate) struct LeRobot {
+    root: Root,
+    info: Info,
+    streams: Vec<StreamInfo>,
+    episodes: Episodes,
+    tasks: Vec<String>,
+    /// What opening found; `check` adds to it.
+    findings: Vec<Finding>,
+    tables: Recent<FileId, ParquetFile>,
+    videos: Recent<PathBuf, VideoFile>,
+}
+
+/// Whether a folder looks like a LeRobot dataset.
+pub(crate) fn is_dataset(path: &Path) -> bool {
+    path.join("meta/info.json").symlink_metadata().is_ok()
+}
+
+/// Opens a dataset by its metadata, and says why it should not be used, where its metadata
+/// contradicts itself.
+pub(crate) fn open(path: &Path, limits: &Limits) -> Result<(LeRobot, Option<Error>)> {
+    let root = Root { path: path.to_path_buf(), limits: *limits };
+    let info = Info::read(&root)?;
+    let episodes = Episodes::read(&root, &info)?;
+    let mut dataset = LeRobot {
+        streams: streams::streams(&info),
+        tasks: Vec::new(),
+        findings: Vec::new(),
+        tables: Recent::new(KEPT_FILES),
+        videos: Recent::new(KEPT_FILES),
+        root,
+        info,
+        episodes,
+    };
+    match episodes::read_tasks(&dataset.root, &dataset.info) {
+        Ok(tasks) => dataset.tasks = tasks,
+        // Nothing but the words is lost.
+        Err(error) => dataset.findings.push(Finding::warning("tasks_unreadable", error.to_string())),
+    }
+    dataset.take_types_of_files();
+    let refusal = dataset.contradiction();
+    if let Some(error) = &refusal {
+        dataset.findings.push(Finding::error("counts_differ", error.to_string()));
+    }
+    Ok((dataset, refusal))
+}
+
+impl LeRobot {
+    /// Numbers have the type that the files give them, which is not always the declared one. All
+    /// files must agree with the first that can be read.
+    fn take_types_of_files(&mut self) {
+        let Some(table) = (0..self.episodes.len().min(3)).find_map(|at| self.table(at).ok()) else {
+            return;
+        };
+        for stream in &mut self.streams {
+            let (Some(declared), Some(found)) = (stream.dtype, table.number_type(&stream.name)) else {
+                continue;
+            };
+            if declared != found {
+                let text = format!("declared as {declared}, stored as {found}");
+                self.findings.push(Finding::warning("dtype_differs", text).stream(&stream.name));
+                stream.dtype = Some(found);
+            }
+        }
+    }
+
+    /// Metadata that speaks of different datasets: whatever is read by it may be another episode.
+    fn contradiction(&self) -> Option<Error> {
+        let (path, rows) = (self.root.info(), self.episodes.len() as u64);
+        if let Some(total) = self.info.total_episodes.filter(|&total| total != rows) {
+            let text = format!("\"total_episodes\" is {total}, but the metadata lists {rows} episodes");
+            return Some(corrupt(&path, text));
+        }
+        let mut seen = HashSet::new();
+        let twice = self.episodes.index.iter().find(|index| !seen.insert(**index))?;
+        Some(corrupt(&path, format!("the metadata lists episode {twice} twice")))
+    }
+
+    /// The file with an episode's rows.
+    fn table_path(&self, at: usize) -> Result<PathBuf> {
+        let (chunk, file) = self.episodes.file.get(at).copied().unwrap_or_default();
+        let fields = [
+            ("chunk_index", Field::Number(chunk)),
+            ("file_index", Field::Number(file)),
+            ("episode_chunk", Field::Number(chunk)),
+            ("episode_index", Field::Number(file)),
+        ];
+        self.info
+            .data_path
+            .fill(&fields)
+            .map_err(|error| error.path(self.root.info()))
+            .and_then(|path| self.root.join(&path))
+    }
+
+    fn table(&self, at: usize) -> Result<Arc<ParquetFile>> {
+        let id = self.episodes.file.get(at).copied().unwrap_or_default();
+        self.tables.get_or_open(&id, || ParquetFile::open(&self.table_path(at)?, &self.root.limits))
+    }
+
+    /// The video of a camera with an episode's pictures, and where in it the episode starts.
+    fn video_path(&self, at: usize, key: &str) -> Result<(PathBuf, f64)> {
+        let camera = self.episodes.cameras.iter().find(|camera| camera.key == key);
+        let place = camera.and_then(|camera| camera.places.as_ref()?.get(at).copied());
+        let (chunk, file, start) = match (self.info.version, place) {
+            (Version::V30, Some(((chunk, file), start))) => (chunk, file, start),
+            (Version::V30, None) => {
+                let text = format!("the metadata of episodes does not say where the video {key:?} is");
+                return Err(Error::new(ErrorKind::FileError, text).path(&self.root.path));
+            }
+            _ => {
+                let (chunk, episode) = self.episodes.file.get(at).copied().unwrap_or_default();
+                (chunk, episode, 0.0)
+            }
+        };
+        let fields = [
+            ("video_key", Field::Text(key)),
+            ("chunk_index", Field::Number(chunk)),
+            ("file_index", Field::Number(file)),
+            ("episode_chunk", Field::Number(chunk)),
+            ("episode_index", Field::Number(file)),
+        ];
+        let Some(template) = &self.info.video_path else {
+            return Err(corrupt(&self.root.info(), "\"video_path\" is missing"));
+        };
+        let relative = template.fill(&fields).map_err(|error| error.path(self.root.info()))?;
+        Ok((self.root.join(&relative)?, start))
+    }
+
+    fn video(&self, path: &Path) -> Result<Arc<VideoFile>> {
+        self.videos.get_or_open(&path.to_path_buf(), || VideoFile::open(path, &self.root.limits))
+    }
+}
+
+impl Source for LeRobot {
+    fn format(&self) -> String {
+        self.info.format().to_owned()
+    }
+
+    fn rate(&self) -> Option<f64> {
+        Some(self.info.fps)
+    }
+
+    fn tasks(&self) -> &[String] {
+        &self.tasks
+    }
+
+    fn streams(&self) -> &[StreamInfo] {
+        &self.streams
+    }
+
+    fn len(&self) -> usize {
+        self.episodes.len()
+    }
+
+    fn episode(&self, at: usize) -> EpisodeInfo {
+        let length = self.episodes.length.get(at).copied().unwrap_or(0);
+        EpisodeInfo {
+            index: self.episodes.index.get(at).copied().unwrap_or(0),
+            length,
+            tasks: self.episodes.tasks(at),
+            duration: length as f64 / self.info.fps,
+        }
+    }
+
+    fn read(&self, at: usize, streams: &[usize]) -> Result<Vec<Samples>> {
+        self.read_streams(at, streams)
+    }
+
+    fn check(&self, _progress: &Progress<'_>) -> Result<Vec<Finding>> {
+        Ok(self.findings.clone())
+    }
+
+    fn bytes(&self) -> u64 {
+        let mut paths: HashSet<PathBuf> = HashSet::new();
+        for at in 0..self.episodes.len() {
+            paths.extend(self.table_path(at));
+            for camera in &self.episodes.cameras {
+                paths.extend(self.video_path(at, &camera.key).map(|(path, _)| path));
+            }
+        }
+        paths.iter().filter_map(|path| path.metadata().ok()).map(|metadata| metadata.len()).sum()
+    }
+}
+
+/// Whether the type of a file's numbers is the one that the dataset's streams have.
+fn same_type(expected: Option<DType>, found: Option<DType>) -> bool {
+    expected == found
+}

@@ -1,0 +1,241 @@
+//! The samples of an episode.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, BinaryArray, StructArray};
+use arrow_schema::DataType;
+use robocache::{Error, ErrorKind, Result};
+
+use super::episodes::{has, integers, seconds, strings};
+use super::info::Version;
+use super::{LeRobot, same_type};
+use crate::frames::Frames;
+use crate::limits::corrupt;
+use crate::model::{Kind, Samples, StreamInfo, Values};
+use crate::parquet::ParquetFile;
+use crate::video::VideoFile;
+
+/// An episode's rows in its file.
+pub(super) struct Rows<'a> {
+    pub(super) path: &'a Path,
+    pub(super) table: &'a ParquetFile,
+    pub(super) range: Range<u64>,
+}
+
+impl LeRobot {
+    pub(super) fn read_streams(&self, at: usize, streams: &[usize]) -> Result<Vec<Samples>> {
+        let path = self.table_path(at)?;
+        let table = self.table(at)?;
+        let rows = Rows { path: &path, table: &table, range: self.rows(at, &path, &table)? };
+        self.ensure_rows_are_the_episodes(at, &rows)?;
+        let times: Arc<[i64]> = self.times(&rows)?.into();
+        let read = |&stream: &usize| {
+            let info = self.streams.get(stream).ok_or_else(|| Error::invalid("streams", "no such stream"))?;
+            let values = self.values(at, info, &rows, &times).map_err(|error| error.argument(info.name.clone()))?;
+            Ok(Samples { times: Arc::clone(&times), values })
+        };
+        streams.iter().map(read).collect()
+    }
+
+    /// Where an episode's rows are in its file.
+    fn rows(&self, at: usize, path: &Path, table: &ParquetFile) -> Result<Range<u64>> {
+        let length = self.episodes.length.get(at).copied().unwrap_or(0);
+        let first = self.episodes.first_row.get(at).copied().unwrap_or(0);
+        let end = first.saturating_add(length);
+        let differs = match self.info.version {
+            // Other episodes may follow in the same file.
+            Version::V30 => end > table.rows(),
+            _ => length != table.rows(),
+        };
+        if differs {
+            let text = match self.info.version {
+                Version::V30 => {
+                    format!("expected rows {first} to {end} for this episode, the file has {}", table.rows())
+                }
+                _ => format!("expected {length} rows as the metadata says, the file has {}", table.rows()),
+            };
+            return Err(corrupt(path, text));
+        }
+        Ok(first..end)
+    }
+
+    /// Metadata that is off by a row would give the samples of another episode.
+    fn ensure_rows_are_the_episodes(&self, at: usize, rows: &Rows<'_>) -> Result<()> {
+        const COLUMN: &str = "episode_index";
+        if !has(rows.table, COLUMN) {
+            return Ok(());
+        }
+        let expected = self.episodes.index.get(at).copied().unwrap_or(0);
+        let found = integers(rows.path, rows.table, COLUMN, rows.range.clone())?;
+        match found.iter().position(|&found| u64::try_from(found) != Ok(expected)) {
+            None => Ok(()),
+            Some(place) => {
+                let row = rows.range.start + place as u64;
+                let other = found.get(place).copied().unwrap_or_default();
+                Err(corrupt(rows.path, format!("row {row} belongs to episode {other}, the metadata says {expected}")))
+            }
+        }
+    }
+
+    /// The stamps: the number of the frame over the rate, else what the file has.
+    pub(super) fn times(&self, rows: &Rows<'_>) -> Result<Vec<i64>> {
+        let range = rows.range.clone();
+        if has(rows.table, "frame_index") {
+            let frames = integers(rows.path, rows.table, "frame_index", range)?;
+            return Ok(frames.into_iter().map(|frame| frame_time(frame, self.info.fps)).collect());
+        }
+        if has(rows.table, "timestamp") {
+            let stamps = seconds(rows.path, rows.table, "timestamp", range)?;
+            let time = |(row, second): (usize, f64)| {
+                let bad = || corrupt(rows.path, format!("\"timestamp\" is {second} in row {row} of the episode"));
+                nanoseconds(second).ok_or_else(bad)
+            };
+            return stamps.into_iter().enumerate().map(time).collect();
+        }
+        let count = i64::try_from(range.end - range.start).unwrap_or(0);
+        Ok((0..count).map(|frame| frame_time(frame, self.info.fps)).collect())
+    }
+
+    fn values(&self, at: usize, stream: &StreamInfo, rows: &Rows<'_>, times: &[i64]) -> Result<Values> {
+        match stream.kind {
+            Kind::Scalar | Kind::Vector | Kind::PointCloud => self.numbers(stream, rows),
+            Kind::Video => self.video_frames(at, stream, times),
+            Kind::Image => self.images(stream, rows),
+            Kind::Text => {
+                let column = column(rows, &stream.name)?;
+                let texts = strings(&column).ok_or_else(|| {
+                    let text = format!("columns of {} are not read", column.data_type());
+                    Error::new(ErrorKind::Unsupported, text).path(rows.path)
+                })?;
+                Ok(Values::Text(texts.map(str::to_owned).collect()))
+            }
+            Kind::Depth => {
+                Err(Error::new(ErrorKind::Unsupported, "pictures of depth are not read yet").path(&self.root.path))
+            }
+        }
+    }
+
+    fn numbers(&self, stream: &StreamInfo, rows: &Rows<'_>) -> Result<Values> {
+        if !has(rows.table, &stream.name) {
+            return Err(corrupt(rows.path, "the column is missing"));
+        }
+        let found = rows.table.number_type(&stream.name);
+        if !same_type(stream.dtype, found) {
+            let found = found.map_or("no numbers", |dtype| dtype.name());
+            let expected = stream.dtype.map_or("numbers", |dtype| dtype.name());
+            return Err(corrupt(rows.path, format!("expected {expected} as in other files, the file holds {found}")));
+        }
+        rows.table
+            .numbers(&stream.name, rows.range.clone(), &stream.shape)
+            .map(|tensor| Values::Numbers(Arc::new(tensor)))
+    }
+
+    fn images(&self, stream: &StreamInfo, rows: &Rows<'_>) -> Result<Values> {
+        let column = column(rows, &stream.name)?;
+        let &[height, width, channels] = stream.shape.as_slice() else {
+            return Err(corrupt(
+                &self.root.info(),
+                format!("expected [height, width, channels], got {:?}", stream.shape),
+            ));
+        };
+        let bytes = match column.data_type() {
+            DataType::Binary => column.as_binary::<i32>().clone(),
+            DataType::Struct(_) => self.picture_bytes(rows, column.as_struct())?,
+            other => return Err(corrupt(rows.path, format!("expected pictures, the column holds {other}"))),
+        };
+        Ok(Values::Frames(Frames::encoded(rows.path, bytes, [height, width, channels], &self.root.limits)))
+    }
+
+    /// The bytes of pictures that are in the table, or in files that it names.
+    fn picture_bytes(&self, rows: &Rows<'_>, pictures: &StructArray) -> Result<BinaryArray> {
+        let bytes = pictures.column_by_name("bytes").filter(|bytes| bytes.data_type() == &DataType::Binary);
+        let bytes = bytes.map(|bytes| bytes.as_binary::<i32>());
+        if let Some(bytes) = bytes.filter(|bytes| bytes.null_count() == 0) {
+            return Ok(bytes.clone());
+        }
+        let paths = pictures.column_by_name("path").and_then(strings).map(|paths| paths.collect::<Vec<_>>());
+        let mut all = Vec::new();
+        let mut total = 0u64;
+        for row in 0..pictures.len() {
+            if let Some(bytes) = bytes.filter(|bytes| !bytes.is_null(row)) {
+                all.push(bytes.value(row).to_vec());
+                continue;
+            }
+            let path = paths.as_ref().and_then(|paths| paths.get(row)).filter(|path| !path.is_empty());
+            let path = path.ok_or_else(|| corrupt(rows.path, format!("row {row} has neither bytes nor a path")))?;
+            let bytes = self.root.read(&self.root.join(path)?)?;
+            total = total.saturating_add(bytes.len() as u64);
+            if total > self.root.limits.max_alloc {
+                return Err(crate::limits::exceeds(rows.path, "the pictures of one episode exceed max_alloc"));
+            }
+            all.push(bytes);
+        }
+        Ok(BinaryArray::from_iter_values(all))
+    }
+
+    fn video_frames(&self, at: usize, stream: &StreamInfo, times: &[i64]) -> Result<Values> {
+        let (path, start) = self.video_path(at, &stream.name)?;
+        let video = self.video(&path)?;
+        let start = nanoseconds(start).ok_or_else(|| corrupt(&path, format!("the episode starts at {start} s")))?;
+        let start = start.saturating_sub(self.shift(&video, times));
+        let frames = find_frames(&video, times, start, self.info.fps).map_err(|error| error.path(&path))?;
+        Ok(Values::Frames(Frames::video(video, frames, &self.root.limits)))
+    }
+
+    /// Version 2: some writers count an episode's stamps from one period on, its video from 0. Where
+    /// the stamps reach past the video and fit it from their first one on, they are meant so.
+    pub(super) fn shift(&self, video: &VideoFile, times: &[i64]) -> i64 {
+        let (Some(&first), Some(&last), Some(&end)) = (times.first(), times.last(), video.times().last()) else {
+            return 0;
+        };
+        let half = frame_time(1, self.info.fps) / 2;
+        let past_the_end = last > end.saturating_add(half);
+        let fits = last.saturating_sub(first) <= end.saturating_add(half);
+        if self.info.version != Version::V30 && past_the_end && fits { first } else { 0 }
+    }
+}
+
+/// The frame nearest to each stamp; one that is further than half a period is missing.
+fn find_frames(video: &VideoFile, times: &[i64], start: i64, fps: f64) -> Result<Vec<usize>> {
+    let half = frame_time(1, fps) / 2 + 1;
+    let find = |(sample, &time): (usize, &i64)| {
+        let wanted = start.saturating_add(time);
+        let (frame, off) = video.nearest(wanted);
+        if off.unsigned_abs() <= half.unsigned_abs() {
+            return Ok(frame);
+        }
+        let text = format!(
+            "no frame for sample {sample} at {:.3} s: the nearest of {} is {:.3} s away",
+            wanted as f64 * 1e-9,
+            video.frames(),
+            off as f64 * 1e-9
+        );
+        Err(Error::new(ErrorKind::CorruptData, text))
+    };
+    times.iter().enumerate().map(find).collect()
+}
+
+fn column(rows: &Rows<'_>, name: &str) -> Result<ArrayRef> {
+    let arrays = rows.table.read(&[name], rows.range.clone())?;
+    arrays.into_iter().next().ok_or_else(|| corrupt(rows.path, "the column is missing"))
+}
+
+/// When a frame is taken, in nanoseconds.
+pub(super) fn frame_time(frame: i64, fps: f64) -> i64 {
+    let whole = fps as i64;
+    if whole as f64 == fps && whole > 0 {
+        // Exact, to the nearest.
+        let doubled = i128::from(frame) * 2_000_000_000 + i128::from(whole);
+        return i64::try_from(doubled.div_euclid(i128::from(whole) * 2)).unwrap_or(i64::MAX);
+    }
+    (frame as f64 * 1e9 / fps).round() as i64
+}
+
+/// Seconds as nanoseconds, where they are a time.
+pub(super) fn nanoseconds(seconds: f64) -> Option<i64> {
+    let nanoseconds = (seconds * 1e9).round();
+    (nanoseconds.abs() < 9.2e18).then_some(nanoseconds as i64)
+}

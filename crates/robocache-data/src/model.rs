@@ -1,0 +1,281 @@
+//! What every format is read as: a dataset of episodes, each of several streams with their own
+//! clocks.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use robocache::{Context, DType, Error, ErrorKind, Result, Tensor, ensure};
+use serde::Serialize;
+
+use crate::findings::{Finding, Progress};
+use crate::frames::Frames;
+use crate::{Limits, lerobot};
+
+/// What a stream records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// One number per sample.
+    Scalar,
+    /// Several numbers per sample.
+    Vector,
+    /// Pictures that are stored one by one.
+    Image,
+    /// Pictures in a video file.
+    Video,
+    /// Distances, as pictures.
+    Depth,
+    /// Points in space.
+    PointCloud,
+    /// Words.
+    Text,
+}
+
+impl Kind {
+    /// The name that users see.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            Self::Vector => "vector",
+            Self::Image => "image",
+            Self::Video => "video",
+            Self::Depth => "depth",
+            Self::PointCloud => "point_cloud",
+            Self::Text => "text",
+        }
+    }
+}
+
+/// How values between samples are made, unless the user says otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Interpolation {
+    /// On the line between both samples.
+    Linear,
+    /// The nearer sample.
+    Nearest,
+    /// The sample before.
+    Previous,
+    /// Along the shortest rotation.
+    Slerp,
+}
+
+impl Interpolation {
+    /// The name that users see.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Linear => "linear",
+            Self::Nearest => "nearest",
+            Self::Previous => "previous",
+            Self::Slerp => "slerp",
+        }
+    }
+}
+
+/// The interpolation of some columns of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Span {
+    /// How.
+    pub method: Interpolation,
+    /// The first column.
+    pub start: usize,
+    /// The column after the last.
+    pub end: usize,
+}
+
+/// A signal that all episodes of a dataset may have.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StreamInfo {
+    /// Its name in the dataset.
+    pub name: String,
+    /// What it records.
+    pub kind: Kind,
+    /// Type of its numbers or pixels; `None` for text.
+    #[serde(serialize_with = "serialize_dtype")]
+    pub dtype: Option<DType>,
+    /// Shape of one sample; pictures are `[height, width, channels]`.
+    pub shape: Vec<usize>,
+    /// Names of the components, as many as there are numbers in a sample, where the dataset has them.
+    pub names: Option<Vec<String>>,
+    /// Samples per second as the dataset declares them.
+    pub rate: Option<f64>,
+    /// How values between samples are made; one span for all columns in most cases.
+    pub method: Vec<Span>,
+}
+
+fn serialize_dtype<S: serde::Serializer>(dtype: &Option<DType>, serializer: S) -> Result<S::Ok, S::Error> {
+    dtype.map(DType::name).serialize(serializer)
+}
+
+impl StreamInfo {
+    /// Numbers in one sample.
+    pub fn width(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+/// An episode as the metadata tells of it; nothing was read yet.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct EpisodeInfo {
+    /// Its number in the dataset, which can have gaps.
+    pub index: u64,
+    /// How many samples the streams of the main clock have.
+    pub length: u64,
+    /// What the robot was told to do.
+    pub tasks: Vec<String>,
+    /// Seconds from its start to its end, one period after the last sample.
+    pub duration: f64,
+}
+
+/// The samples of one stream in one episode.
+#[derive(Debug, Clone)]
+pub struct Samples {
+    /// Nanoseconds, one stamp per sample.
+    pub times: Arc<[i64]>,
+    /// What was recorded.
+    pub values: Values,
+}
+
+/// What was recorded.
+#[derive(Debug, Clone)]
+pub enum Values {
+    /// `[samples, shape...]`.
+    Numbers(Arc<Tensor>),
+    /// Pictures, decoded when asked for.
+    Frames(Frames),
+    /// One text per sample.
+    Text(Arc<[String]>),
+}
+
+/// What a format must offer.
+pub(crate) trait Source: fmt::Debug + Send + Sync {
+    fn format(&self) -> String;
+    fn rate(&self) -> Option<f64>;
+    fn tasks(&self) -> &[String];
+    fn streams(&self) -> &[StreamInfo];
+    fn len(&self) -> usize;
+    /// Called with `at` below `len` only, as are the others.
+    fn episode(&self, at: usize) -> EpisodeInfo;
+    /// The samples of these streams, in the order asked for.
+    fn read(&self, at: usize, streams: &[usize]) -> Result<Vec<Samples>>;
+    /// Looks at everything; `progress` is told of every episode and can stop it.
+    fn check(&self, progress: &Progress<'_>) -> Result<Vec<Finding>>;
+    /// Bytes of the files that the metadata speaks of.
+    fn bytes(&self) -> u64;
+}
+
+/// A dataset of any format. Opening reads the metadata only; it can be shared between threads.
+#[derive(Debug)]
+pub struct Dataset {
+    source: Box<dyn Source>,
+}
+
+impl Dataset {
+    /// Opens what lies at `path`; the format is found by looking.
+    ///
+    /// Metadata that contradicts itself is refused here; [`Dataset::check`] tells all of it.
+    pub fn open(path: &Path, limits: &Limits) -> Result<Self> {
+        let (dataset, refusal) = Self::open_anyway(path, limits)?;
+        match refusal {
+            Some(error) => Err(error),
+            None => Ok(dataset),
+        }
+    }
+
+    fn open_anyway(path: &Path, limits: &Limits) -> Result<(Self, Option<Error>)> {
+        if !path.exists() {
+            return Err(Error::new(ErrorKind::FileError, "there is no such file or folder").path(path));
+        }
+        if lerobot::is_dataset(path) {
+            let (source, refusal) = lerobot::open(path, limits)?;
+            return Ok((Self { source: Box::new(source) }, refusal));
+        }
+        let expected = "expected the folder of a LeRobot dataset, with meta/info.json in it";
+        Err(Error::new(ErrorKind::Unsupported, format!("no dataset of a known format: {expected}")).path(path))
+    }
+
+    /// Opens a dataset and looks at everything in it. Only metadata that cannot be read at all is
+    /// an error.
+    pub fn check(path: &Path, limits: &Limits, progress: &Progress<'_>) -> Result<Vec<Finding>> {
+        let (dataset, _) = Self::open_anyway(path, limits)?;
+        dataset.source.check(progress)
+    }
+
+    /// Format and version, such as "lerobot v3.0".
+    pub fn format(&self) -> String {
+        self.source.format()
+    }
+
+    /// Samples per second of the main clock, where there is one.
+    pub fn rate(&self) -> Option<f64> {
+        self.source.rate()
+    }
+
+    /// All tasks, by their number.
+    pub fn tasks(&self) -> &[String] {
+        self.source.tasks()
+    }
+
+    /// All streams, in the dataset's order.
+    pub fn streams(&self) -> &[StreamInfo] {
+        self.source.streams()
+    }
+
+    /// The place of a stream in [`Dataset::streams`].
+    pub fn stream(&self, name: &str) -> Result<usize> {
+        let streams = self.streams();
+        streams.iter().position(|stream| stream.name == name).ok_or_else(|| {
+            let names: Vec<_> = streams.iter().map(|stream| &*stream.name).collect();
+            Error::invalid("stream", format!("there is no {name:?}; the streams are {}", names.join(", ")))
+        })
+    }
+
+    /// How many episodes there are.
+    pub fn len(&self) -> usize {
+        self.source.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// An episode, by its place.
+    pub fn episode(&self, at: usize) -> Result<EpisodeInfo> {
+        self.ensure_episode(at)?;
+        Ok(self.source.episode(at))
+    }
+
+    /// Reads streams of an episode, by their places. Pictures are decoded later, when asked for.
+    pub fn read(&self, at: usize, streams: &[usize]) -> Result<Vec<Samples>> {
+        self.ensure_episode(at)?;
+        for &stream in streams {
+            ensure!(stream < self.streams().len(), "streams", "there is no stream {stream}");
+        }
+        self.source
+            .read(at, streams)
+            .map_err(|error| error.while_doing(format!("reading episode {}", self.source.episode(at).index)))
+    }
+
+    /// Bytes of the files that the metadata speaks of and that exist.
+    pub fn bytes(&self) -> u64 {
+        self.source.bytes()
+    }
+
+    fn ensure_episode(&self, at: usize) -> Result<()> {
+        ensure!(at < self.len(), "episode", "expected 0 to {}, got {at}", self.len().saturating_sub(1));
+        Ok(())
+    }
+}
+
+impl Samples {
+    /// All samples as numbers; pictures are decoded to `[samples, height, width, channels]`.
+    pub fn numbers(&self, context: &Context<'_>) -> Result<Arc<Tensor>> {
+        match &self.values {
+            Values::Frames(frames) => frames.decode(0..frames.len(), context).map(Arc::new),
+            Values::Numbers(tensor) => Ok(Arc::clone(tensor)),
+            Values::Text(_) => Err(Error::invalid("stream", "it holds text, not numbers")),
+        }
+    }
+}

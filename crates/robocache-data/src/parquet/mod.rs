@@ -1,0 +1,201 @@
+//! Parquet files: opened with a scan that trusts nothing, read by column and range of rows.
+//!
+//! `source` reads bytes; `thrift`, `footer` and `schema` make sense of the metadata; `pages` scans
+//! pages and `codec` decompresses them; `arrow` decodes any column with the `parquet` crate, and
+//! `fast` decodes regular columns of numbers straight into a tensor.
+
+mod arrow;
+mod budget;
+mod codec;
+mod delta;
+mod examine;
+mod fast;
+mod footer;
+mod levels;
+mod numbers;
+mod pages;
+mod schema;
+mod source;
+mod thrift;
+
+#[cfg(test)]
+mod speed;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow_array::ArrayRef;
+use arrow_schema::Schema;
+use parquet::arrow::parquet_to_arrow_schema;
+use parquet::schema::types::SchemaDescriptor;
+use robocache::{DType, Error, Result, Tensor, ensure};
+
+use crate::Limits;
+use crate::limits::{corrupt, exceeds, guarded};
+use footer::RowGroup;
+use pages::{Column, Pages};
+use source::{Reads, Source};
+
+pub(crate) use examine::examine;
+
+/// A parquet file whose footer was checked. The file itself is open only while it is read.
+pub(crate) struct ParquetFile {
+    source: Arc<Source>,
+    limits: Limits,
+    rows: u64,
+    schema: Schema,
+    descriptor: Arc<SchemaDescriptor>,
+    groups: Vec<RowGroup>,
+    /// Scanned pages by row group and leaf, of chunks with more than one.
+    scanned: Mutex<HashMap<(usize, usize), Arc<Pages>>>,
+}
+
+impl std::fmt::Debug for ParquetFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ParquetFile")
+            .field("path", &self.source.path())
+            .field("rows", &self.rows)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ParquetFile {
+    /// Opens a file and checks its footer.
+    pub(crate) fn open(path: &Path, limits: &Limits) -> Result<Self> {
+        let source = Arc::new(Source::new(path)?);
+        let footer = footer::read_footer(&source.open()?, limits)?;
+        let schema = guarded(path, "the schema", || {
+            parquet_to_arrow_schema(&footer.schema, None)
+                .map_err(|error| corrupt(path, format!("the schema makes no sense: {error}")))
+        })?;
+        Ok(Self {
+            source,
+            limits: *limits,
+            rows: footer.rows,
+            schema: schema.with_metadata(footer.metadata),
+            descriptor: Arc::new(footer.schema),
+            groups: footer.groups,
+            scanned: Mutex::default(),
+        })
+    }
+
+    /// Number of rows.
+    pub(crate) fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Names and types of the columns, and the key-value metadata. Types are those of parquet:
+    /// a fixed-size list reads as a list.
+    pub(crate) fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// Whole arrays of columns, by top-level name, for a range of rows.
+    pub(crate) fn read(&self, columns: &[&str], rows: Range<u64>) -> Result<Vec<ArrayRef>> {
+        let rows = self.range(rows)?;
+        columns.iter().map(|column| arrow::read_column(self, self.column(column)?, rows.clone(), 0)).collect()
+    }
+
+    /// The dtype of a column of numbers, through lists; `None` for other columns.
+    pub(crate) fn number_type(&self, column: &str) -> Option<DType> {
+        numbers::number_type(self.schema.field_with_name(column).ok()?.data_type())
+    }
+
+    /// A column of numbers as a tensor `[rows, shape...]`. Every row must hold exactly as many
+    /// values as `shape` has places, and none may be missing.
+    pub(crate) fn numbers(&self, column: &str, rows: Range<u64>, shape: &[usize]) -> Result<Tensor> {
+        let rows = self.range(rows)?;
+        let root = self.column(column)?;
+        let mut tensor = self.room(column, &rows, shape)?;
+        if tensor.view().layout().count() == 0 || fast::fill(self, root, &rows, shape, &mut tensor)? {
+            return Ok(tensor);
+        }
+        let width = shape.iter().product();
+        let reserved = tensor.view().layout().count().saturating_mul(tensor.dtype().size());
+        let reserved = u64::try_from(reserved).unwrap_or(u64::MAX);
+        let array = arrow::read_column(self, root, rows.clone(), reserved)?;
+        numbers::fill(&array, width, &mut tensor).map_err(|misfit| {
+            let row = rows.start.saturating_add(u64::try_from(misfit.row).unwrap_or(u64::MAX));
+            corrupt(self.source.path(), format!("column {column:?}, row {row}: {}", misfit.what))
+        })?;
+        Ok(tensor)
+    }
+
+    /// Memory for the result of [`Self::numbers`], if the file may cost that much.
+    fn room(&self, column: &str, rows: &Range<u64>, shape: &[usize]) -> Result<Tensor> {
+        let dtype = self.number_type(column).ok_or_else(|| {
+            let type_name = self.schema.field_with_name(column).map(|field| field.data_type().to_string());
+            let text = format!("column {column:?} holds {}, not numbers", type_name.unwrap_or_default());
+            Error::invalid("column", text).path(self.source.path())
+        })?;
+        let allowed = self.limits.max_alloc.saturating_add(self.source.bytes());
+        let count = rows.end - rows.start;
+        let bytes = [count].into_iter().chain(shape.iter().map(|size| u64::try_from(*size).unwrap_or(u64::MAX)));
+        let bytes = bytes.chain([u64::try_from(dtype.size()).unwrap_or(8)]).try_fold(1u64, u64::checked_mul);
+        let dims: Option<Vec<usize>> = usize::try_from(count).ok().map(|count| [&[count], shape].concat());
+        match (bytes.filter(|bytes| *bytes <= allowed), dims) {
+            (Some(_), Some(dims)) => Tensor::zeros(&dims, dtype).map_err(|error| error.path(self.source.path())),
+            _ => {
+                let text = format!("{count} rows of column {column:?} need more than {allowed} bytes (max_alloc)");
+                Err(exceeds(self.source.path(), text))
+            }
+        }
+    }
+
+    fn range(&self, rows: Range<u64>) -> Result<Range<u64>> {
+        ensure!(
+            rows.start <= rows.end && rows.end <= self.rows,
+            "rows",
+            "expected rows within 0..{}, got {rows:?}",
+            self.rows
+        );
+        Ok(rows)
+    }
+
+    /// The place of a top-level column.
+    fn column(&self, name: &str) -> Result<usize> {
+        let mut found = self.schema.fields().iter().enumerate().filter(|(_, field)| field.name() == name);
+        let Some((index, _)) = found.next() else {
+            return Err(corrupt(self.source.path(), format!("column {name:?} is missing")));
+        };
+        if found.next().is_some() {
+            return Err(corrupt(self.source.path(), format!("there are two columns {name:?}")));
+        }
+        Ok(index)
+    }
+
+    /// The leaf columns under a top-level one.
+    fn leaves_of(&self, root: usize) -> impl Iterator<Item = usize> {
+        (0..self.descriptor.num_columns()).filter(move |leaf| self.descriptor.get_column_root_idx(*leaf) == root)
+    }
+
+    /// The row groups that hold some of these rows.
+    fn groups_of(&self, rows: &Range<u64>) -> impl Iterator<Item = usize> {
+        let (start, end) = (rows.start, rows.end);
+        let first = self.groups.partition_point(|group| group.first_row + group.rows <= start);
+        let groups = self.groups.iter().enumerate().skip(first);
+        groups.take_while(move |(_, group)| group.first_row < end && start < end).map(|(index, _)| index)
+    }
+
+    /// The pages of a leaf column in a row group.
+    fn pages(&self, reads: &Reads, group: usize, leaf: usize) -> Result<Arc<Pages>> {
+        let lock = || self.scanned.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pages) = lock().get(&(group, leaf)) {
+            return Ok(Arc::clone(pages));
+        }
+        let descriptor = self.descriptor.column(leaf);
+        let place = self.groups.get(group).and_then(|group| Some((group, group.chunks.get(leaf)?)));
+        let (row_group, chunk) = place.ok_or_else(|| corrupt(self.source.path(), "a column is missing"))?;
+        let name = descriptor.path().string();
+        let column = Column { name: &name, max_repetition: descriptor.max_rep_level(), rows: row_group.rows };
+        let pages = Arc::new(Pages::scan(reads, chunk, &column, &self.limits)?);
+        if pages.data.len() > 1 {
+            lock().insert((group, leaf), Arc::clone(&pages));
+        }
+        Ok(pages)
+    }
+}
