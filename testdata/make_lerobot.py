@@ -32,10 +32,10 @@ COLOURS = ((200, 40, 40), (40, 60, 200))
 
 # Joint angles in radians and the opening of the gripper in metres: in front of a cube, at it,
 # holding it, above its goal. The steps are small: an episode lasts two seconds at most.
-START = (0.0, 0.2, 0.0, -2.05, 0.0, 2.25, 0.785, 0.06)
-REACHED = (0.0, 0.32, 0.0, -2.1, 0.0, 2.42, 0.785, 0.06)
-GRASPED = (0.0, 0.32, 0.0, -2.1, 0.0, 2.42, 0.785, 0.03)
-CARRIED = (0.0, 0.18, 0.0, -2.15, 0.0, 2.33, 0.785, 0.03)
+START = (0.0, 0.2, 0.03, -2.05, 0.05, 2.25, 0.8, 0.06)
+REACHED = (0.0, 0.32, -0.02, -2.1, -0.03, 2.42, 0.75, 0.06)
+GRASPED = (0.0, 0.32, -0.02, -2.1, -0.03, 2.42, 0.75, 0.03)
+CARRIED = (0.0, 0.18, 0.04, -2.15, 0.06, 2.33, 0.82, 0.03)
 
 # The Panda's links: a, d and alpha of the modified Denavit-Hartenberg rule, the flange last.
 LINKS = (

@@ -324,10 +324,31 @@ def write_v3(writer, values, episodes, tasks, stats, firsts) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         place = {"meta/episodes/chunk_index": chunk, "meta/episodes/file_index": file}
         pq.write_table(pa.Table.from_pylist([{**row, **place} for _, row in part]), path, **slim)
-    columns = {"task_index": range(len(tasks)), layout.tasks_column: pa.array(tasks)}
-    index = {"index_columns": [layout.tasks_column], "creator": {"library": "pyarrow"}}
-    table = pa.table(columns).replace_schema_metadata({"pandas": json.dumps(index)})
-    pq.write_table(table, root / "meta" / "tasks.parquet")
+    write_tasks(root / "meta" / "tasks.parquet", tasks, layout.tasks_column)
+
+
+def write_tasks(path: Path, tasks: list[str], column: str) -> None:
+    """Tasks as pandas writes them: the text is the index, which may have no name."""
+    unnamed = column.startswith("__")
+    text = pa.array(tasks, pa.large_string() if unnamed else pa.string())
+    pandas = {
+        "index_columns": [column],
+        "column_indexes": [],
+        "columns": [
+            {
+                "name": None if unnamed and name == column else name,
+                "field_name": name,
+                "pandas_type": kind,
+                "numpy_type": "int64" if kind == "int64" else "object",
+                "metadata": None,
+            }
+            for name, kind in (("task_index", "int64"), (column, "unicode"))
+        ],
+        "creator": {"library": "pyarrow", "version": pa.__version__},
+        "pandas_version": "2.3.3",
+    }
+    table = pa.table({"task_index": pa.array(range(len(tasks)), pa.int64()), column: text})
+    pq.write_table(table.replace_schema_metadata({"pandas": json.dumps(pandas)}), path)
 
 
 def write_v2(writer, values, episodes, tasks, stats) -> None:
@@ -375,3 +396,84 @@ def hub_cache(root: Path, cache: Path, repo: str = "owner/name") -> Path:
             up = "../" * (len(link.relative_to(folder).parts) - 1)
             link.symlink_to(f"{up}blobs/{blob.name}")
     return snapshot
+
+
+# -- a dataset for tests ----------------------------------------------------------------------
+
+ARM = [f"joint_{i}" for i in range(1, 8)]
+PICTURE = ["height", "width", "channels"]
+LENGTHS = (12, 7, 20, 5, 9)
+
+SCALARS = {
+    "next.reward": Feature("float32"),
+    "next.done": Feature("bool"),
+    "observation.mode": Feature("int64"),
+}
+VECTORS = {
+    "observation.state": Feature("float32", (8,), [*ARM, "gripper"]),
+    "action": Feature("float32", (8,), {"motors": [*ARM, "gripper"]}),
+    "observation.ee_pose": Feature("float32", (7,), ["x", "y", "z", "qx", "qy", "qz", "qw"]),
+    "observation.torque": Feature("float64", (3,)),
+}
+ARRAYS = {
+    "observation.jacobian": Feature("float32", (2, 3)),
+    "observation.cube": Feature("float64", (2, 3, 2)),
+}
+TEXT = {"observation.note": Feature("string")}
+IMAGES = {"observation.images.wrist": Feature("image", (16, 24, 3), PICTURE, "png")}
+VIDEOS = {"observation.images.top": Feature("video", (48, 64, 3), PICTURE, "h264")}
+ANNOTATIONS = {
+    "annotation.human.action.task_description": Feature("int64"),
+    "annotation.human.validity": Feature("int64"),
+}
+
+
+def moving_picture(length: int, shape: tuple[int, ...], phase: int) -> np.ndarray:
+    """Frames that all differ: a bright bar that moves over a gradient."""
+    height, width, _ = shape
+    rows, columns = np.mgrid[0:height, 0:width]
+    frames = np.empty((length, *shape), np.uint8)
+    for i in range(length):
+        bar = (columns + 3 * i + 7 * phase) % width < width // 4
+        frames[i, ..., 0] = np.where(bar, 230, 40 + rows)
+        frames[i, ..., 1] = 60 + columns + (5 * i + 11 * phase) % 80
+        frames[i, ..., 2] = 200 - rows - (3 * i) % 60
+    return frames
+
+
+def smooth(feature: Feature, length: int, rng: np.random.Generator) -> Any:
+    """Values as a robot could record them; pose columns hold unit quaternions."""
+    if feature.dtype == "string":
+        return [f"step {i} µm" if i % 3 else "" for i in range(length)]
+    if feature.dtype in ("image", "video"):
+        return moving_picture(length, feature.shape, int(rng.integers(8)))
+    shape = (length, *feature.shape)
+    if feature.dtype == "bool":
+        return (np.arange(length) == length - 1).reshape(shape)
+    if feature.dtype.startswith(("int", "uint")):
+        return rng.integers(0, 100, shape).astype(feature.dtype)
+    phase = rng.uniform(0, 6, feature.shape)
+    steps = np.arange(length).reshape(-1, *[1] * len(feature.shape))
+    values = np.sin(phase + 0.1 * steps)
+    if feature.names and "qw" in feature.names:
+        values[:, 3:] = values[0, 3:] + 0.02 * steps
+        values[:, 3:] /= np.linalg.norm(values[:, 3:], axis=1, keepdims=True)
+    return values.astype(feature.dtype)
+
+
+def sample(
+    root: Path,
+    layout: Layout | None = None,
+    features: dict[str, Feature] | None = None,
+    lengths: Sequence[int] = LENGTHS,
+) -> Path:
+    """A small good dataset: without features the plain ones, which need no ffmpeg."""
+    layout = layout or Layout()
+    features = features or {**VECTORS, **SCALARS}
+    rng = np.random.default_rng(7)
+    episodes = []
+    for i, length in enumerate(lengths):
+        values = {name: smooth(feature, length, rng) for name, feature in features.items()}
+        tasks = ("pick the cube",) if i % 2 == 0 else ("pläce the cube", "valid")
+        episodes.append(Episode(values, tasks))
+    return write(root, features, episodes, layout)

@@ -42,7 +42,16 @@ impl VideoFile {
         self.check_unchanged()?;
         let mut buffer = self.frame_buffer(format)?;
         for mut segment in segments(&self.samples, frames.iter().map(|frame| self.first + frame)) {
-            let mut run = Run { video: self, format, context, frames, delivered: false, asked: Instant::now(), buffer: &mut buffer, sink };
+            let mut run = Run {
+                video: self,
+                format,
+                context,
+                frames,
+                delivered: false,
+                asked: Instant::now(),
+                buffer: &mut buffer,
+                sink,
+            };
             let outcome = run.decode(ffmpeg, &segment);
             match outcome {
                 // Streams without clean starts, or an old program's idea of where to seek to: from the
