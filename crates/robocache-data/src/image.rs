@@ -182,3 +182,6 @@ fn zeros(path: &Path, count: usize) -> Result<Vec<u8>> {
     data.resize(count, 0);
     Ok(data)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,16 @@
 //! The one seam between the interpreter and work that takes time.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use robocache::Result;
 
 use crate::errors;
+
+/// How often a long work is looked after.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Does engine work with the interpreter released, so that other Python threads go on. The work is
 /// given a question to ask a few times a second: whether a signal came and it should stop.
@@ -27,5 +32,28 @@ pub(crate) fn engine<T: Send>(py: Python<'_>, work: impl FnOnce(&dyn Fn() -> boo
     match signal.into_inner().ok().flatten() {
         Some(signal) => Err(signal),
         None => result.map_err(|error| errors::to_python(py, &error)),
+    }
+}
+
+/// As [`engine`] for work that many threads share, none of which is the interpreter's: it runs in
+/// a thread of its own while this one waits for it and for signals.
+pub(crate) fn threads<T: Send>(py: Python<'_>, work: impl FnOnce(&AtomicBool) -> Result<T> + Send) -> PyResult<T> {
+    let stop = AtomicBool::new(false);
+    let mut signal = None;
+    let result = std::thread::scope(|scope| {
+        let worker = scope.spawn(|| work(&stop));
+        while !worker.is_finished() {
+            py.detach(|| std::thread::sleep(LOOK));
+            if let Err(error) = py.check_signals() {
+                stop.store(true, Ordering::Relaxed);
+                signal = Some(error);
+            }
+        }
+        py.detach(|| worker.join())
+    });
+    match (signal, result) {
+        (Some(signal), _) => Err(signal),
+        (None, Ok(result)) => result.map_err(|error| errors::to_python(py, &error)),
+        (None, Err(_)) => Err(pyo3::exceptions::PyRuntimeError::new_err("a thread of RoboCache panicked")),
     }
 }

@@ -1,6 +1,8 @@
 //! The Python face of the engine: conversion of tensors and errors, nothing else.
 
+mod array;
 mod cuda;
+mod dataset;
 mod dlpack;
 mod enter;
 mod errors;
@@ -17,6 +19,7 @@ use pyo3::prelude::*;
 #[pyfunction]
 fn command_line(py: Python<'_>, arguments: Vec<String>) -> i32 {
     cuda::search_wheels(py);
+    dataset::search_ffmpeg(py);
     py.detach(|| robocache_cli::main(arguments))
 }
 
@@ -25,7 +28,15 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", robocache::VERSION)?;
     module.add_function(wrap_pyfunction!(command_line, module)?)?;
     module.add_function(wrap_pyfunction!(resample::resample, module)?)?;
+    module.add_function(wrap_pyfunction!(dataset::open_dataset, module)?)?;
     module.add_function(wrap_pyfunction!(cuda::synchronize, module)?)?;
     module.add_function(wrap_pyfunction!(cuda::warmup, module)?)?;
+    module.add_class::<dataset::Dataset>()?;
+    module.add_class::<dataset::Episode>()?;
+    module.add_class::<dataset::EpisodeInfo>()?;
+    module.add_class::<dataset::Episodes>()?;
+    module.add_class::<dataset::Finding>()?;
+    module.add_class::<dataset::Stream>()?;
+    module.add_class::<dataset::StreamInfo>()?;
     Ok(())
 }

@@ -66,6 +66,15 @@ impl Unpacker {
         grow(&mut self.raw, size, path)?;
         let raw = self.raw.get_mut(..size).ok_or_else(|| fail("no memory"))?;
         reads.read(page.at, raw)?;
+        if let Some(expected) = page.crc {
+            let mut crc = flate2::Crc::new();
+            crc.update(raw);
+            if crc.sum() != expected {
+                let text =
+                    format!("the page at byte {} has the checksum {:08x}, not {expected:08x}", page.at, crc.sum());
+                return Err(corrupt(path, text));
+            }
+        }
         if !is_packed(codec, page) {
             return Ok(raw);
         }

@@ -315,11 +315,12 @@ impl RawChunk {
         let start = self.dictionary.filter(|at| *at > 0 && *at < self.data).unwrap_or(self.data);
         let inside = |start: u64, bytes: u64| start >= 4 && start.checked_add(bytes).is_some_and(|end| end <= data_end);
         // A column without values may have no pages, and then its place means nothing.
-        if !inside(start, self.bytes) && self.bytes > 0 {
-            let text = format!("{} bytes at {start} do not lie in the {data_end} bytes of data", self.bytes);
+        let bytes = if self.values == 0 { 0 } else { self.bytes };
+        if bytes > 0 && !inside(start, bytes) {
+            let text = format!("{bytes} bytes at {start} do not lie in the {data_end} bytes of data");
             return Err((ErrorKind::CorruptData, text));
         }
         let index = self.index.zip(self.index_bytes).filter(|(at, bytes)| inside(*at, u64::from(*bytes)));
-        Ok(Chunk { start, bytes: self.bytes, values: self.values, codec: self.codec, index })
+        Ok(Chunk { start, bytes, values: self.values, codec: self.codec, index })
     }
 }

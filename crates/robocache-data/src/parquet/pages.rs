@@ -41,6 +41,8 @@ pub(super) struct Page {
     pub(super) values: u32,
     pub(super) encoding: i32,
     pub(super) form: Form,
+    /// The checksum of its body as it is stored.
+    pub(super) crc: Option<u32>,
     /// Values of the column chunk before this page.
     pub(super) first_value: u64,
     /// Rows of the row group before this page, where `Pages::aligned` says so.
@@ -184,6 +186,7 @@ struct Header {
     kind: i32,
     uncompressed: u32,
     compressed: u32,
+    crc: Option<u32>,
     details: Option<(u32, i32, Option<Form>)>,
 }
 
@@ -191,8 +194,8 @@ impl Header {
     fn page(&self, at: u64) -> Option<Page> {
         let (values, encoding, form) = self.details?;
         let form = form?;
-        let (compressed, uncompressed) = (self.compressed, self.uncompressed);
-        Some(Page { at, compressed, uncompressed, values, encoding, form, first_value: 0, first_row: 0, rows: 0 })
+        let Self { compressed, uncompressed, crc, .. } = *self;
+        Some(Page { at, compressed, uncompressed, values, encoding, form, crc, first_value: 0, first_row: 0, rows: 0 })
     }
 
     fn read(thrift: &mut Thrift<'_>) -> Parsed<Self> {
@@ -208,6 +211,10 @@ impl Header {
                         2 => header.uncompressed = thrift.count32()?,
                         _ => header.compressed = thrift.count32()?,
                     }
+                }
+                4 => {
+                    typed(kind, Kind::I32)?;
+                    header.crc = Some(thrift.i32()?.cast_unsigned());
                 }
                 5 | 7 | 8 => {
                     typed(kind, Kind::Struct)?;

@@ -51,7 +51,7 @@ pub(super) fn read_schema(
     let budget = usize::try_from(limits.max_alloc).unwrap_or(usize::MAX);
     let too_large = || exceeds(path, format!("a schema of this size needs more than {budget} bytes (max_alloc)"));
     // A leaf keeps the names of all groups above it, so that long names under many leaves add up.
-    let mut cost = left.checked_mul(BYTES_PER_ELEMENT).filter(|cost| *cost <= budget).ok_or_else(too_large)?;
+    let mut cost = 0usize;
 
     let mut open: Vec<Group<'_>> = Vec::new();
     loop {
@@ -73,7 +73,7 @@ pub(super) fn read_schema(
             parent.path_bytes
         });
         let path_bytes = above + element.name.len();
-        cost = cost.checked_add(path_bytes).filter(|cost| *cost <= budget).ok_or_else(too_large)?;
+        cost = cost.checked_add(BYTES_PER_ELEMENT + path_bytes).filter(|cost| *cost <= budget).ok_or_else(too_large)?;
         let is_group = element.children > 0 || open.is_empty() || element.physical.is_none();
         if !is_group {
             let leaf = element.leaf().map_err(|error| damaged(path, &error))?;

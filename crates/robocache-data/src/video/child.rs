@@ -53,14 +53,14 @@ impl Child {
         Ok(Self { process, stdout, stderr })
     }
 
-    /// Whether both outputs have ended.
-    pub(super) fn is_silent(&self) -> bool {
-        self.stdout.is_none() && self.stderr.is_none()
-    }
-
     /// Whether the standard output has ended.
     pub(super) fn is_stdout_closed(&self) -> bool {
         self.stdout.is_none()
+    }
+
+    /// Whether the standard error has ended.
+    pub(super) fn is_stderr_closed(&self) -> bool {
+        self.stderr.is_none()
     }
 
     /// Waits until an output can be read without blocking; neither is ready when the time is up.

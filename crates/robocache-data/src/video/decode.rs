@@ -214,8 +214,9 @@ impl Run<'_, '_> {
                 }
             }
             let wants_pixels = filled < self.buffer.len();
-            // The line comes before the pixels, so a program that ended has said all it had to say.
-            if (wants_pixels && child.is_stdout_closed()) || child.is_silent() {
+            // The line comes before the pixels, so where it is missing at the end it will not come.
+            let ended = if wants_pixels { child.is_stdout_closed() } else { child.is_stderr_closed() };
+            if ended {
                 return Err(Stop::ended(child, report, printed));
             }
             let left = patience.saturating_sub(last.elapsed());
@@ -294,15 +295,12 @@ impl Stop {
     fn ended(child: &mut Child, report: &mut Report, printed: &mut VecDeque<Printed>) -> Self {
         let start = Instant::now();
         let mut noise = [0; 16_384];
-        while start.elapsed() < LAST_WORDS {
+        while !child.is_stderr_closed() && start.elapsed() < LAST_WORDS {
             let count = match child.wait_readable(false, POLL) {
                 Ok(ready) if !ready.stderr => continue,
                 Ok(_) => child.read_stderr(&mut noise).unwrap_or(0),
-                Err(_) => 0,
+                Err(_) => break,
             };
-            if count == 0 {
-                break;
-            }
             report.add(noise.get(..count).unwrap_or_default(), printed);
         }
         Self::Ended(child.exit(LAST_WORDS).ok().flatten())

@@ -7,7 +7,18 @@ array([[0.5],
        [2.5]])
 """
 
-from robocache._core import __version__, resample, synchronize, warmup
+from robocache._core import (
+    Dataset,
+    Episode,
+    EpisodeInfo,
+    Finding,
+    StreamInfo,
+    __version__,
+    resample,
+    synchronize,
+    warmup,
+)
+from robocache._data import dataset
 from robocache._errors import (
     CorruptData,
     DeviceLost,
@@ -22,15 +33,21 @@ from robocache._errors import (
 
 __all__ = [
     "CorruptData",
+    "Dataset",
     "DeviceLost",
+    "Episode",
+    "EpisodeInfo",
     "FileError",
+    "Finding",
     "InvalidArgument",
     "LimitExceeded",
     "NoDevice",
     "OutOfMemory",
     "RoboCacheError",
+    "StreamInfo",
     "Unsupported",
     "__version__",
+    "dataset",
     "resample",
     "synchronize",
     "warmup",

@@ -285,7 +285,7 @@ fn fragments_are_followed() {
     let fragment = |time: u32, count: u32| {
         let tfhd = boxed(b"tfhd", &words(&[0x02_0000, 7]));
         let tfdt = boxed(b"tfdt", &words(&[0, time]));
-        let trun = boxed(b"trun", &words(&[0x05, count, 8, 0x0200_0000]));
+        let trun = boxed(b"trun", &words(&[0x05, count, 80, 0x0200_0000]));
         [boxed(b"moof", &boxed(b"traf", &[tfhd, tfdt, trun].concat())), boxed(b"mdat", &[0xcd; 20])].concat()
     };
     let head = with(|movie| {

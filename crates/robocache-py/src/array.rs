@@ -1,0 +1,48 @@
+//! The engine's own tensors as NumPy arrays, without a copy.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple};
+use robocache::{DType, Tensor};
+
+/// Owns a tensor for NumPy. Nobody else writes to it or reads from it once it is here.
+#[pyclass(frozen, module = "robocache")]
+struct Owner {
+    tensor: Arc<Tensor>,
+}
+
+#[pymethods]
+impl Owner {
+    /// NumPy's protocol: an array over this memory keeps this object alive.
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let view = self.tensor.view();
+        let interface = PyDict::new(py);
+        interface.set_item("version", 3)?;
+        interface.set_item("shape", PyTuple::new(py, view.shape())?)?;
+        interface.set_item("typestr", type_string(view.dtype()))?;
+        interface.set_item("data", (view.data() as usize, false))?;
+        Ok(interface)
+    }
+}
+
+fn type_string(dtype: DType) -> String {
+    let kind = match dtype {
+        DType::F16 | DType::F32 | DType::F64 => 'f',
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 => 'u',
+        DType::Bool => 'b',
+        DType::I8 | DType::I16 | DType::I32 | DType::I64 => 'i',
+        // NumPy has none; its bits are kept.
+        DType::BF16 => 'u',
+    };
+    let order = if dtype.size() == 1 { '|' } else { '<' };
+    format!("{order}{kind}{}", dtype.size())
+}
+
+/// A NumPy array that owns the tensor.
+pub(crate) fn from_tensor<'py>(py: Python<'py>, tensor: Arc<Tensor>) -> PyResult<Bound<'py, PyAny>> {
+    static AS_ARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    AS_ARRAY.import(py, "numpy", "asarray")?.call1((Owner { tensor },))
+}
