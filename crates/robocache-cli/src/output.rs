@@ -54,6 +54,8 @@ pub(crate) enum Paint {
     Plain,
     Title,
     Good,
+    /// Not wrong, but not as it should be.
+    Doubtful,
     Bad,
 }
 
@@ -71,6 +73,7 @@ impl Style {
         let code = match paint {
             Paint::Title => "1",
             Paint::Good => "32",
+            Paint::Doubtful => "33",
             Paint::Bad => "1;31",
             Paint::Plain => "",
         };
@@ -183,6 +186,34 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
+/// A count with its noun.
+pub(crate) fn plural(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+/// Text from a file as a terminal may see it: nothing in it moves the cursor or turns the line.
+pub(crate) fn printable(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for letter in text.chars() {
+        let turns = matches!(letter, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if letter.is_control() || turns {
+            safe.extend(letter.escape_default());
+        } else {
+            safe.push(letter);
+        }
+    }
+    safe
+}
+
+/// Text of at most `width` characters.
+pub(crate) fn shorten(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(width.saturating_sub(3)).collect();
+    format!("{}...", kept.trim_end())
+}
+
 /// A number of bytes for people.
 pub(crate) fn bytes(number: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
@@ -221,6 +252,13 @@ mod tests {
     fn numbers_are_for_people() {
         assert_eq!([count(0), count(999), count(1_000), count(1_234_567)], ["0", "999", "1,000", "1,234,567"]);
         assert_eq!([bytes(12), bytes(2048), bytes(25_274_793_984)], ["12 B", "2.0 KiB", "23.5 GiB"]);
+        assert_eq!([plural(0, "file"), plural(1, "file"), plural(1234, "file")], ["0 files", "1 file", "1,234 files"]);
         assert_eq!([duration(2.5e-5), duration(0.0123), duration(2.0)], ["25 us", "12.3 ms", "2.00 s"]);
+    }
+
+    #[test]
+    fn text_from_files_is_harmless_and_short() {
+        assert_eq!(printable("a\x1b[2Jb\n\u{202e}c é"), "a\\u{1b}[2Jb\\n\\u{202e}c é");
+        assert_eq!([shorten("abcdef", 6), shorten("abcdefg", 6), shorten("ab cdefg", 6)], ["abcdef", "abc...", "ab..."]);
     }
 }

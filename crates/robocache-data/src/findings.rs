@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::check::Code;
+
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -33,7 +35,7 @@ impl Level {
 pub struct Finding {
     /// How bad it is.
     pub level: Level,
-    /// A stable name of what it is.
+    /// A stable name of what it is: one of [`CODES`](crate::CODES).
     pub code: &'static str,
     /// The number of the episode.
     pub episode: Option<u64>,
@@ -46,16 +48,20 @@ pub struct Finding {
 }
 
 impl Finding {
-    pub(crate) fn new(level: Level, code: &'static str, message: impl Into<String>) -> Self {
-        Self { level, code, episode: None, stream: None, path: None, message: message.into() }
+    pub(crate) fn new(level: Level, code: &'static Code, message: impl Into<String>) -> Self {
+        Self { level, code: code.name, episode: None, stream: None, path: None, message: message.into() }
     }
 
-    pub(crate) fn error(code: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn error(code: &'static Code, message: impl Into<String>) -> Self {
         Self::new(Level::Error, code, message)
     }
 
-    pub(crate) fn warning(code: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn warning(code: &'static Code, message: impl Into<String>) -> Self {
         Self::new(Level::Warning, code, message)
+    }
+
+    pub(crate) fn note(code: &'static Code, message: impl Into<String>) -> Self {
+        Self::new(Level::Note, code, message)
     }
 
     pub(crate) fn episode(mut self, index: u64) -> Self {

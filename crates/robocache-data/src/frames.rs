@@ -18,25 +18,64 @@ pub struct Frames {
     pictures: Pictures,
     /// `[height, width, channels]`.
     shape: [usize; 3],
+    dtype: DType,
     limits: Limits,
+}
+
+/// How a video of distances was quantised, in metres, as LeRobot notes it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct DepthCode {
+    pub(crate) least: f64,
+    pub(crate) most: f64,
+    pub(crate) shift: f64,
+    pub(crate) logarithmic: bool,
+}
+
+impl DepthCode {
+    /// Codes have 12 bits.
+    const CODES: usize = 4096;
+
+    /// Whether codes can be turned back.
+    pub(crate) fn is_sound(&self) -> bool {
+        let range = self.least.is_finite() && self.most.is_finite() && self.shift.is_finite();
+        range && self.least < self.most && (!self.logarithmic || self.least + self.shift > 0.0)
+    }
+
+    /// Millimetres by code.
+    fn table(&self) -> Arc<[u16]> {
+        let Self { least, most, shift, logarithmic } = *self;
+        let metres = |code: usize| {
+            let part = code as f64 / (Self::CODES - 1) as f64;
+            let metres = if logarithmic {
+                let (low, high) = ((least + shift).ln(), (most + shift).ln());
+                (low + part * (high - low)).exp() - shift
+            } else {
+                least + part * (most - least)
+            };
+            metres.clamp(least, most)
+        };
+        (0..Self::CODES).map(|code| (metres(code) * 1e3).round_ties_even().clamp(0.0, 65535.0) as u16).collect()
+    }
 }
 
 #[derive(Debug, Clone)]
 enum Pictures {
     /// PNG or JPEG, as a table holds them. The path is the table's.
     Encoded { path: PathBuf, bytes: BinaryArray },
-    /// Frames of a video, by number, one per sample.
-    Video { file: Arc<VideoFile>, frames: Arc<[usize]> },
+    /// Frames of a video, by number, one per sample; for distances with what their codes mean.
+    Video { file: Arc<VideoFile>, frames: Arc<[usize]>, depth: Option<Arc<[u16]>> },
 }
 
 impl Frames {
-    pub(crate) fn encoded(path: &Path, bytes: BinaryArray, shape: [usize; 3], limits: &Limits) -> Self {
-        Self { pictures: Pictures::Encoded { path: path.to_path_buf(), bytes }, shape, limits: *limits }
+    pub(crate) fn encoded(path: &Path, bytes: BinaryArray, shape: [usize; 3], dtype: DType, limits: &Limits) -> Self {
+        Self { pictures: Pictures::Encoded { path: path.to_path_buf(), bytes }, shape, dtype, limits: *limits }
     }
 
-    pub(crate) fn video(file: Arc<VideoFile>, frames: Vec<usize>, limits: &Limits) -> Self {
-        let shape = [file.height(), file.width(), 3];
-        Self { pictures: Pictures::Video { file, frames: frames.into() }, shape, limits: *limits }
+    pub(crate) fn video(file: Arc<VideoFile>, frames: Vec<usize>, depth: Option<DepthCode>, limits: &Limits) -> Self {
+        let (channels, dtype) = if depth.is_some() { (1, DType::U16) } else { (3, DType::U8) };
+        let shape = [file.height(), file.width(), channels];
+        let depth = depth.map(|code| code.table());
+        Self { pictures: Pictures::Video { file, frames: frames.into(), depth }, shape, dtype, limits: *limits }
     }
 
     /// How many pictures there are.
@@ -52,18 +91,23 @@ impl Frames {
         self.len() == 0
     }
 
-    /// `[height, width, channels]` of each; 8 bits per channel.
+    /// `[height, width, channels]` of each.
     pub fn shape(&self) -> [usize; 3] {
         self.shape
     }
 
-    /// Bytes of one decoded picture.
-    pub fn bytes(&self) -> usize {
-        self.shape.iter().product()
+    /// `U8`, or `U16` for distances, which are millimetres in a video.
+    pub fn dtype(&self) -> DType {
+        self.dtype
     }
 
-    /// Decodes pictures and hands each to `sink` with its number. They come in the order of the
-    /// numbers, unless the video's order is another.
+    /// Bytes of one decoded picture.
+    pub fn bytes(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.dtype.size()
+    }
+
+    /// Decodes pictures and hands the bytes of each (little-endian) to `sink` with its number. They
+    /// come in the order of the numbers, unless the video's order is another.
     pub fn for_each(
         &self,
         range: Range<usize>,
@@ -86,14 +130,23 @@ impl Frames {
                 }
                 Ok(())
             }
-            Pictures::Video { file, frames } => {
+            Pictures::Video { file, frames, depth } => {
                 let wanted = frames.get(range.clone()).unwrap_or_default();
                 let mut samples: Vec<(usize, usize)> = wanted.iter().copied().zip(range).collect();
                 samples.sort_unstable();
                 let mut unique: Vec<usize> = samples.iter().map(|&(frame, _)| frame).collect();
                 unique.dedup();
                 let mut samples = samples.as_slice();
-                file.decode(&unique, PixelFormat::Rgb8, context, &mut |frame, pixels| {
+                let format = if depth.is_some() { PixelFormat::Gray16 } else { PixelFormat::Rgb8 };
+                let mut distances = Vec::new();
+                file.decode(&unique, format, context, &mut |frame, pixels| {
+                    let pixels = match depth {
+                        None => pixels,
+                        Some(table) => {
+                            millimetres(pixels, table, &mut distances);
+                            &distances
+                        }
+                    };
                     // A frame can stand for several samples where the video is slower than the clock.
                     while let [(first, sample), rest @ ..] = samples
                         && *first == frame
@@ -150,17 +203,32 @@ impl Frames {
             );
             return Err(exceeds(self.path(), text));
         }
-        let mut tensor = Tensor::zeros(&[count, height, width, channels], DType::U8)?;
-        let pixels = tensor.as_mut_slice::<u8>()?;
-        let (size, first, mut seen) = (self.bytes(), range.start, 0);
-        self.for_each(range, context, &mut |sample, picture| {
-            let start = (sample - first) * size;
-            if let Some(place) = pixels.get_mut(start..start + size).filter(|place| place.len() == picture.len()) {
-                place.copy_from_slice(picture);
-                seen += 1;
+        let mut tensor = Tensor::zeros(&[count, height, width, channels], self.dtype)?;
+        let size = height * width * channels;
+        let (first, mut seen) = (range.start, 0);
+        match self.dtype {
+            DType::U16 => {
+                let all = tensor.as_mut_slice::<u16>()?;
+                self.for_each(range, context, &mut |sample, picture| {
+                    let place = all.get_mut((sample - first) * size..).and_then(|rest| rest.get_mut(..size));
+                    let pixels = picture.chunks_exact(2).map(|pixel| u16::from_le_bytes([pixel[0], pixel[1]]));
+                    place.into_iter().flatten().zip(pixels).for_each(|(place, pixel)| *place = pixel);
+                    seen += 1;
+                    Ok(())
+                })?;
             }
-            Ok(())
-        })?;
+            _ => {
+                let all = tensor.as_mut_slice::<u8>()?;
+                self.for_each(range, context, &mut |sample, picture| {
+                    let place = all.get_mut((sample - first) * size..).and_then(|rest| rest.get_mut(..size));
+                    if let Some(place) = place.filter(|place| place.len() == picture.len()) {
+                        place.copy_from_slice(picture);
+                        seen += 1;
+                    }
+                    Ok(())
+                })?;
+            }
+        }
         if seen != count {
             return Err(corrupt(self.path(), format!("{seen} of {count} pictures could be decoded")));
         }
@@ -172,5 +240,34 @@ impl Frames {
             Pictures::Encoded { path, .. } => path,
             Pictures::Video { file, .. } => file.path(),
         }
+    }
+}
+
+/// Codes of 12 bits as millimetres, both little-endian.
+fn millimetres(codes: &[u8], table: &[u16], out: &mut Vec<u8>) {
+    out.clear();
+    for code in codes.chunks_exact(2) {
+        let code = usize::from(u16::from_le_bytes([code[0], code[1]]));
+        out.extend_from_slice(&table.get(code).or(table.last()).copied().unwrap_or(0).to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_codes_span_the_range() {
+        let linear = DepthCode { least: 0.0, most: 4.095, shift: 0.0, logarithmic: false };
+        assert!(linear.table().iter().enumerate().all(|(code, &mm)| usize::from(mm) == code));
+        let logarithmic = DepthCode { least: 0.01, most: 10.0, shift: 3.5, logarithmic: true };
+        let table = logarithmic.table();
+        assert_eq!((table[0], table[4095]), (10, 10_000));
+        // 3.51 * (13.5 / 3.51)^(1244 / 4095) - 3.5, in an independent calculator.
+        assert_eq!(table[1244], 1785);
+        assert!(!DepthCode { least: -4.0, ..logarithmic }.is_sound());
+        let mut out = Vec::new();
+        millimetres(&[1, 0, 255, 255], &linear.table(), &mut out);
+        assert_eq!(out, [1, 0, 255, 15]);
     }
 }

@@ -161,7 +161,14 @@ fn open_jpeg<'a>(path: &Path, bytes: &'a [u8], limits: &Limits) -> Result<(JpegR
     let (Some(info), Some(input)) = (decoder.info(), decoder.input_colorspace()) else {
         return Err(corrupt(path, "the JPEG image has no header"));
     };
-    let output = if input == ColorSpace::Luma { ColorSpace::Luma } else { ColorSpace::RGB };
+    let output = match input {
+        ColorSpace::Luma => ColorSpace::Luma,
+        ColorSpace::YCbCr | ColorSpace::RGB => ColorSpace::RGB,
+        other => {
+            let text = format!("JPEG image in {other:?}; gray, YCbCr and RGB are read");
+            return Err(Error::new(ErrorKind::Unsupported, text).path(path));
+        }
+    };
     decoder.set_options(options.jpeg_set_out_colorspace(output));
     let channels = output.num_components();
     Ok((decoder, ImageSize { height: info.height.into(), width: info.width.into(), channels }))

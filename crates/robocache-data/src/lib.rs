@@ -3,6 +3,7 @@
 //! A [`Dataset`] is what every format is read as: episodes, each of several streams with their own
 //! clocks. Opening reads metadata only; episodes are read when asked for, from any thread.
 
+mod check;
 mod findings;
 mod frames;
 pub mod fuzzing;
@@ -15,6 +16,7 @@ mod parquet;
 mod source;
 mod video;
 
+pub use check::{CODES, Code};
 pub use findings::{Finding, Level, Progress};
 pub use frames::Frames;
 pub use limits::Limits;

@@ -16,11 +16,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import robocache as rc
+from helpers import assert_same_bits
+
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
 av = pytest.importorskip("av", reason="PyAV is not installed")
 pytest.importorskip("imageio_ffmpeg", reason="imageio-ffmpeg is not installed")
 
+PICTURES = ("image", "video")
 BOOKKEEPING = ("timestamp", "frame_index", "episode_index", "index")
 
 
@@ -131,3 +135,27 @@ class Reference:
         found = decoded(path, path.stat().st_mtime_ns)[first : first + row["length"]]
         assert len(found) == row["length"], "the reference has too few frames"
         return found
+
+
+def assert_equal(ds: rc.Dataset, root: Path, *, pictures: bool = False) -> None:
+    """Every stream of every episode, and all stamps, against pyarrow (and PyAV)."""
+    reference = Reference(root)
+    assert len(ds) == len(reference.episodes)
+    assert list(ds.streams) == reference.streams()
+    for at, row in enumerate(reference.episodes):
+        episode = ds.episode(at)
+        assert (episode.index, episode.length) == (row["episode_index"], row["length"])
+        assert episode.tasks == row["tasks"]
+        times = reference.times(at)
+        for name, info in ds.streams.items():
+            if info.kind in PICTURES and not pictures:
+                continue
+            stream, want = episode[name], reference.values(at, name)
+            context = f"(episode {at}, {name})"
+            assert_same_bits(stream.times, times, context)
+            if info.kind == "text":
+                assert stream.values == want, context
+                continue
+            assert_same_bits(stream.values, want, context)
+            assert stream.values.dtype.name == info.dtype, context
+            assert stream.values.shape == (row["length"], *info.shape), context

@@ -289,7 +289,7 @@ def scribble(root: Path) -> None:
 
 
 # Pictures late by a third of a period now and then, as a camera with a free clock would be.
-JITTER = "setpts=(N+0.3*eq(mod(N\\,3)\\,1))/FR/TB"
+JITTER = "settb=1/90000,setpts=3000*(N+0.3*eq(mod(N\\,3)\\,1))"  # at 30 pictures a second
 
 FAULTS |= {
     "video_missing": lambda root: video_file(root).unlink(),

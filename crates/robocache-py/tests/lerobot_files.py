@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +171,12 @@ class Writer:
         layout = self.layout
         arrays, fields = [], []
         for name, feature in self.columns.items():
-            arrays.append(arrow_column(feature, values[name], layout))
+            own = name in bookkeeping(layout)
+            arrays.append(
+                arrow_column(
+                    feature, values[name], replace(layout, scalars="plain") if own else layout
+                )
+            )
             fields.append(arrow_field(name, feature, arrays[-1], layout))
         metadata = None
         if layout.huggingface:
@@ -449,7 +454,7 @@ def smooth(feature: Feature, length: int, rng: np.random.Generator) -> Any:
         return moving_picture(length, feature.shape, int(rng.integers(8)))
     shape = (length, *feature.shape)
     if feature.dtype == "bool":
-        return (np.arange(length) == length - 1).reshape(shape)
+        return np.broadcast_to((np.arange(length) == length - 1).reshape(-1, 1), shape)
     if feature.dtype.startswith(("int", "uint")):
         return rng.integers(0, 100, shape).astype(feature.dtype)
     phase = rng.uniform(0, 6, feature.shape)

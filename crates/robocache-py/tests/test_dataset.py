@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import robocache as rc
-from dataset_reference import TESTDATA, Reference, shared_data
+from dataset_reference import TESTDATA, Reference, assert_equal, shared_data
 from helpers import assert_same_bits
 from lerobot_edit import data_file, edit_table
 from lerobot_files import (
@@ -33,32 +33,7 @@ from lerobot_files import (
     write,
 )
 
-PICTURES = ("image", "video")
 NUMBERS = {**VECTORS, **SCALARS, **ARRAYS}
-
-
-def assert_equal(ds, root: Path, *, pictures: bool = False) -> None:
-    """Every stream of every episode, and all stamps, against pyarrow (and PyAV)."""
-    reference = Reference(root)
-    assert len(ds) == len(reference.episodes)
-    assert list(ds.streams) == reference.streams()
-    for at, row in enumerate(reference.episodes):
-        episode = ds.episode(at)
-        assert (episode.index, episode.length) == (row["episode_index"], row["length"])
-        assert episode.tasks == row["tasks"]
-        times = reference.times(at)
-        for name, info in ds.streams.items():
-            if info.kind in PICTURES and not pictures:
-                continue
-            stream, want = episode[name], reference.values(at, name)
-            context = f"(episode {at}, {name})"
-            assert_same_bits(stream.times, times, context)
-            if info.kind == "text":
-                assert stream.values == want, context
-                continue
-            assert_same_bits(stream.values, want, context)
-            assert stream.values.dtype.name == info.dtype, context
-            assert stream.values.shape == (row["length"], *info.shape), context
 
 
 # -- what is in a dataset ---------------------------------------------------------------------

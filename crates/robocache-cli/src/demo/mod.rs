@@ -1,7 +1,7 @@
 //! `robocache demo`: a recording whose truth is known, aligned and compared with it.
 
 mod align;
-mod random;
+pub(crate) mod random;
 mod recording;
 mod report;
 mod signal;

@@ -2,10 +2,10 @@
 
 /// SplitMix64 by Sebastiano Vigna.
 #[derive(Debug)]
-pub(super) struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
@@ -18,7 +18,7 @@ impl Random {
     }
 
     /// Uniform in `low..high`.
-    pub(super) fn between(&mut self, low: f64, high: f64) -> f64 {
+    pub(crate) fn between(&mut self, low: f64, high: f64) -> f64 {
         let unit = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
         low + unit * (high - low)
     }

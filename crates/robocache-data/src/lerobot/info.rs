@@ -5,6 +5,7 @@ use std::path::Path;
 use robocache::{Error, ErrorKind, Result};
 
 use super::root::{Root, Template};
+use crate::frames::DepthCode;
 use crate::json::Json;
 use crate::limits::corrupt;
 
@@ -41,6 +42,8 @@ pub(super) struct Feature {
     /// The codec that the video claims to have.
     pub(super) codec: Option<String>,
     pub(super) is_depth: bool,
+    /// How distances were quantised; `None` where the file does not say all of it.
+    pub(super) depth: Option<DepthCode>,
 }
 
 impl Info {
@@ -129,6 +132,15 @@ impl Feature {
                 .filter_map(|notes| json.get(notes))
                 .find_map(|notes| [key, short].into_iter().find_map(|key| notes.get(key)))
         };
+        let metres = |key: &str| notes(key).and_then(Json::as_f64);
+        let depth = (|| {
+            Some(DepthCode {
+                least: metres("video.depth_min")?,
+                most: metres("video.depth_max")?,
+                shift: metres("video.shift")?,
+                logarithmic: notes("video.use_log").and_then(Json::as_bool)?,
+            })
+        })();
         Ok(Self {
             name: name.to_owned(),
             dtype: dtype.to_owned(),
@@ -136,6 +148,7 @@ impl Feature {
             names,
             codec: notes("video.codec").and_then(Json::as_text).map(str::to_owned),
             is_depth: notes("video.is_depth_map").and_then(Json::as_bool).unwrap_or(false),
+            depth: depth.filter(DepthCode::is_sound),
         })
     }
 }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, BinaryArray, StructArray};
 use arrow_schema::DataType;
-use robocache::{Error, ErrorKind, Result};
+use robocache::{DType, Error, ErrorKind, Result};
 
 use super::episodes::{has, integers, seconds, strings};
 use super::info::Version;
 use super::{LeRobot, same_type};
-use crate::frames::Frames;
+use crate::frames::{DepthCode, Frames};
 use crate::limits::corrupt;
 use crate::model::{Kind, Samples, StreamInfo, Values};
 use crate::parquet::ParquetFile;
@@ -102,8 +102,20 @@ impl LeRobot {
     fn values(&self, at: usize, stream: &StreamInfo, rows: &Rows<'_>, times: &[i64]) -> Result<Values> {
         match stream.kind {
             Kind::Scalar | Kind::Vector | Kind::PointCloud => self.numbers(stream, rows),
-            Kind::Video => self.video_frames(at, stream, times),
+            Kind::Video => self.video_frames(at, stream, times, None),
             Kind::Image => self.images(stream, rows),
+            // Distances are a video of codes, or pictures of 16 bits in the table.
+            Kind::Depth => match self.info.features.iter().find(|feature| feature.name == stream.name) {
+                Some(feature) if feature.dtype == "video" => {
+                    let code = feature.depth.ok_or_else(|| {
+                        let text = "\"info\" does not say how the distances were quantised (depth_min, depth_max, \
+                                    shift, use_log)";
+                        Error::new(ErrorKind::Unsupported, text).path(self.root.info())
+                    })?;
+                    self.video_frames(at, stream, times, Some(code))
+                }
+                _ => self.images(stream, rows),
+            },
             Kind::Text => {
                 let column = column(rows, &stream.name)?;
                 let texts = strings(&column).ok_or_else(|| {
@@ -111,9 +123,6 @@ impl LeRobot {
                     Error::new(ErrorKind::Unsupported, text).path(rows.path)
                 })?;
                 Ok(Values::Text(texts.map(str::to_owned).collect()))
-            }
-            Kind::Depth => {
-                Err(Error::new(ErrorKind::Unsupported, "pictures of depth are not read yet").path(&self.root.path))
             }
         }
     }
@@ -146,7 +155,8 @@ impl LeRobot {
             DataType::Struct(_) => self.picture_bytes(rows, column.as_struct())?,
             other => return Err(corrupt(rows.path, format!("expected pictures, the column holds {other}"))),
         };
-        Ok(Values::Frames(Frames::encoded(rows.path, bytes, [height, width, channels], &self.root.limits)))
+        let dtype = stream.dtype.unwrap_or(DType::U8);
+        Ok(Values::Frames(Frames::encoded(rows.path, bytes, [height, width, channels], dtype, &self.root.limits)))
     }
 
     /// The bytes of pictures that are in the table, or in files that it names.
@@ -176,13 +186,19 @@ impl LeRobot {
         Ok(BinaryArray::from_iter_values(all))
     }
 
-    fn video_frames(&self, at: usize, stream: &StreamInfo, times: &[i64]) -> Result<Values> {
+    fn video_frames(
+        &self,
+        at: usize,
+        stream: &StreamInfo,
+        times: &[i64],
+        depth: Option<DepthCode>,
+    ) -> Result<Values> {
         let (path, start) = self.video_path(at, &stream.name)?;
         let video = self.video(&path)?;
         let start = nanoseconds(start).ok_or_else(|| corrupt(&path, format!("the episode starts at {start} s")))?;
         let start = start.saturating_sub(self.shift(&video, times));
         let frames = find_frames(&video, times, start, self.info.fps).map_err(|error| error.path(&path))?;
-        Ok(Values::Frames(Frames::video(video, frames, &self.root.limits)))
+        Ok(Values::Frames(Frames::video(video, frames, depth, &self.root.limits)))
     }
 
     /// Version 2: some writers count an episode's stamps from one period on, its video from 0. Where

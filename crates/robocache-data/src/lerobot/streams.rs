@@ -26,7 +26,12 @@ fn stream(feature: &Feature, fps: f64) -> StreamInfo {
         },
     };
     let is_picture = matches!(kind, Kind::Image | Kind::Video | Kind::Depth);
-    let shape = if is_picture { picture_shape(feature) } else { feature.shape.clone() };
+    let mut shape = if is_picture { picture_shape(feature) } else { feature.shape.clone() };
+    if kind == Kind::Depth
+        && let Some(channels) = shape.get_mut(2)
+    {
+        *channels = 1;
+    }
     let width: usize = shape.iter().product();
     let names = (!is_picture && feature.names.len() == width).then(|| feature.names.clone());
     StreamInfo {

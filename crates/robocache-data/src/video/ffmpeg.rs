@@ -41,10 +41,13 @@ pub struct Ffmpeg {
 
 /// What the search depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Surroundings {
-    chosen: Option<OsString>,
-    path: Option<OsString>,
-    folders: Vec<PathBuf>,
+pub(super) struct Surroundings {
+    /// `ROBOCACHE_FFMPEG`.
+    pub(super) chosen: Option<OsString>,
+    /// `PATH`.
+    pub(super) path: Option<OsString>,
+    /// Those of [`search_ffmpeg_in`].
+    pub(super) folders: Vec<PathBuf>,
 }
 
 impl Ffmpeg {
@@ -100,7 +103,7 @@ impl Ffmpeg {
     }
 }
 
-fn search(surroundings: &Surroundings) -> Result<Ffmpeg> {
+pub(super) fn search(surroundings: &Surroundings) -> Result<Ffmpeg> {
     if let Some(chosen) = &surroundings.chosen {
         return Ffmpeg::at(Path::new(chosen)).map_err(|error| error.argument(VARIABLE));
     }

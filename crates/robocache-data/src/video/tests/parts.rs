@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::super::ffmpeg::{Surroundings, search};
 use super::super::plan::{Segment, segments};
 use super::super::report::Report;
 use super::*;
@@ -105,6 +106,48 @@ fn nanoseconds_are_rounded_once() {
     assert_eq!(nanoseconds(-1, 30), Some(-33_333_333));
     assert_eq!(nanoseconds(1001, 30_000), Some(33_366_667));
     assert_eq!(nanoseconds(i64::MAX, 1), None);
+}
+
+#[test]
+fn the_program_is_searched_in_order() {
+    let folder = Folder::new();
+    let put = |place: &str, name: &str, version: &str| {
+        let place = folder.0.join(place);
+        std::fs::create_dir_all(&place).unwrap();
+        let script = format!("#!/bin/sh\necho 'ffmpeg version {version} Copyright'\n");
+        // Written by a shell, see the fakes.
+        let write = "printf '%s' \"$1\" > \"$2\" && chmod 755 \"$2\"";
+        let path = place.join(name);
+        assert!(Command::new("sh").args(["-c", write, "sh", &script]).arg(&path).status().unwrap().success());
+        path
+    };
+    let chosen = put("chosen", "my-ffmpeg", "1.2");
+    put("path", "ffmpeg", "5.0.3");
+    put("wheel", "ffmpeg-linux-x86_64-v7.0.2", "7.0.2-static");
+    let broken = put("broken", "ffmpeg", "x");
+    std::fs::write(&broken, "#!/bin/sh\nexit 1\n").unwrap();
+    let around = |chosen: Option<&Path>, path: &[&str], folders: &[&str]| Surroundings {
+        chosen: chosen.map(|path| path.as_os_str().to_owned()),
+        path: Some(std::env::join_paths(path.iter().map(|place| folder.0.join(place))).unwrap()),
+        folders: folders.iter().map(|place| folder.0.join(place)).collect(),
+    };
+    let version = |around: &Surroundings| search(around).unwrap().version().to_owned();
+    assert_eq!(version(&around(Some(&chosen), &["path"], &["wheel"])), "1.2");
+    assert_eq!(version(&around(None, &["none", "path"], &["wheel"])), "5.0.3");
+    assert_eq!(version(&around(None, &["none"], &["nowhere", "wheel"])), "7.0.2-static");
+    assert_eq!(version(&around(None, &["broken"], &["wheel"])), "7.0.2-static");
+    let old = search(&around(None, &["path"], &[])).unwrap();
+    let new = search(&around(None, &[], &["wheel"])).unwrap();
+    assert_eq!((old.passthrough_option(), new.passthrough_option()), ("-vsync", "-fps_mode"));
+
+    // What the user chose is not replaced by something else.
+    let error = search(&around(Some(&broken), &["path"], &["wheel"])).unwrap_err().to_string();
+    assert!(error.starts_with("ROBOCACHE_FFMPEG: cannot use ffmpeg"), "{error}");
+    let error = search(&around(None, &["broken"], &["nowhere"])).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    for part in ["ROBOCACHE_FFMPEG is not set", "nowhere", "unusable", "pip install imageio-ffmpeg"] {
+        assert!(error.to_string().contains(part), "{part}: {error}");
+    }
 }
 
 #[test]

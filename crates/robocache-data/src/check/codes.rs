@@ -1,0 +1,93 @@
+//! Every kind of finding: the one list that the command's help and the documentation show.
+
+use serde::Serialize;
+
+use crate::findings::Level;
+
+/// A kind of finding.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct Code {
+    /// Its stable name.
+    pub name: &'static str,
+    /// The worst level that it comes with; smaller deviations may come with a lower one.
+    pub level: Level,
+    /// What it means.
+    pub meaning: &'static str,
+}
+
+/// Makes a constant of each code, which findings are made with, and the list of all.
+macro_rules! codes {
+    ($($constant:ident = $name:literal, $level:ident, $meaning:literal;)+) => {
+        $(pub(crate) static $constant: Code = Code { name: $name, level: Level::$level, meaning: $meaning };)+
+
+        /// Every kind of finding that a check can give.
+        pub static CODES: &[&Code] = &[$(&$constant),+];
+    };
+}
+
+codes! {
+    // What the metadata says of itself.
+    COUNTS_DIFFER = "counts_differ", Error, "total_episodes, total_frames, total_tasks or splits are not what the metadata lists";
+    EPISODE_GAP = "episode_gap", Warning, "the numbers of the episodes leave some out";
+    EPISODE_DUPLICATE = "episode_duplicate", Error, "an episode is listed twice";
+    EPISODE_EMPTY = "episode_empty", Warning, "an episode has no samples";
+    LENGTH_DIFFERS = "length_differs", Error, "the length of an episode is not its number of rows";
+    RANGES_DO_NOT_TILE = "ranges_do_not_tile", Error, "rows belong to two episodes, or to none";
+    TASKS_UNREADABLE = "tasks_unreadable", Warning, "the list of tasks cannot be read; only the words are lost";
+    TASK_UNKNOWN = "task_unknown", Warning, "an episode has a task that is not in the list";
+
+    // Files.
+    MISSING_FILE = "missing_file", Error, "a file of an episode is not there";
+    MISSING_FILES = "missing_files", Warning, "a declared camera has no files at all; everything else can be used";
+    UNREADABLE_FILE = "unreadable_file", Error, "a file, or a column of it, cannot be read";
+
+    // Columns.
+    COLUMN_MISSING = "column_missing", Error, "a declared column is not in a file";
+    COLUMN_UNDECLARED = "column_undeclared", Note, "a file has a column that is not declared; it is not read";
+    DTYPE_DIFFERS = "dtype_differs", Error, "numbers of another type than declared (warning: the file's type is used) or than in other files (error)";
+    SHAPE_DIFFERS = "shape_differs", Error, "samples of another shape than declared (warning for video: the file's size is used)";
+    WRONG_EPISODE = "wrong_episode", Error, "rows of an episode say that they belong to another";
+    INDEX_DIFFERS = "index_differs", Warning, "the column `index` does not count the rows of the dataset";
+
+    // Stamps.
+    STAMPS_DECREASE = "stamps_decrease", Error, "a stamp is before the one before it";
+    STAMPS_DUPLICATE = "stamps_duplicate", Warning, "two samples have one stamp";
+    STAMPS_GAP = "stamps_gap", Warning, "frames are missing: a number was left out, or more than 3 periods passed between two stamps";
+    STAMPS_DRIFT = "stamps_drift", Warning, "stamps leave the rate: by more than a quarter of a period (warning), by more than 0.1 ms (note; LeRobot's own tolerance)";
+    STAMPS_START = "stamps_start", Note, "the first stamp of an episode is not 0";
+
+    // Values.
+    NOT_FINITE = "not_finite", Error, "values are NaN, infinite or missing";
+    CONSTANT = "constant", Warning, "a component never changes in the whole dataset";
+    SATURATED = "saturated", Note, "a component is exactly at its minimum or maximum in more than 5 % of the samples";
+    QUATERNION_NORM = "quaternion_norm", Error, "a quaternion is 0 (error), or its length is off 1 by more than 0.001, 0.01 for 16-bit numbers (warning)";
+    QUATERNION_FLIP = "quaternion_flip", Warning, "a quaternion changes its sign between neighbours: the same rotation, but not the same numbers";
+
+    // Statistics.
+    STATS_DIFFER = "stats_differ", Warning, "the dataset's statistics are not those of its data";
+    STATS_MISSING = "stats_missing", Note, "the dataset has no statistics, or none for a stream";
+
+    // Video.
+    VIDEO_SHORT = "video_short", Error, "a video has fewer frames than its episodes have samples, or fewer bytes than its index says";
+    VIDEO_LONG = "video_long", Note, "a video has more frames than its episodes have samples";
+    VIDEO_NO_FRAME = "video_no_frame", Error, "a sample has no frame within half a period";
+    VIDEO_RATE = "video_rate", Warning, "the frames of a video are not evenly spaced, or not at the dataset's rate";
+    VIDEO_OFFSET = "video_offset", Error, "where an episode starts or ends in its video is not where the lengths of the episodes before it say: off by half a frame (error), a tenth (warning), less (note)";
+    VIDEO_SHIFTED = "video_shifted", Warning, "stamps that start at one period or later over a video that starts at 0; frames are found from the first stamp on";
+    CODEC_DIFFERS = "codec_differs", Warning, "the bitstream of a video is not what the dataset says; the bitstream counts";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_in_snake_case() {
+        let mut names: Vec<_> = CODES.iter().map(|code| code.name).collect();
+        assert!(names.iter().all(|name| name.chars().all(|c| c.is_ascii_lowercase() || c == '_')));
+        names.sort_unstable();
+        let count = names.len();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}
