@@ -31,10 +31,10 @@ TASKS = ("Put the red cube into the tray", "Put the blue cube onto the shelf")
 COLOURS = ((200, 40, 40), (40, 60, 200))
 
 # Joint angles in radians and the opening of the gripper in metres: in front of a cube, at it,
-# holding it, above its goal. The steps are small: an episode lasts two seconds at most.
+# holding it (the arm sinks a little), above its goal. The steps are small: an episode lasts two seconds at most.
 START = (0.0, 0.2, 0.03, -2.05, 0.05, 2.25, 0.8, 0.06)
 REACHED = (0.0, 0.32, -0.02, -2.1, -0.03, 2.42, 0.75, 0.06)
-GRASPED = (0.0, 0.32, -0.02, -2.1, -0.03, 2.42, 0.75, 0.03)
+GRASPED = (0.0, 0.328, -0.028, -2.106, -0.036, 2.427, 0.745, 0.03)
 CARRIED = (0.0, 0.18, 0.04, -2.15, 0.06, 2.33, 0.82, 0.03)
 
 # The Panda's links: a, d and alpha of the modified Denavit-Hartenberg rule, the flange last.
@@ -61,8 +61,11 @@ def trajectory(length: int, yaw: float, carry: float) -> np.ndarray:
     Rounding hides the last bit of sine and cosine, in which machines differ.
     """
     points = [list(point) for point in (START, REACHED, GRASPED, CARRIED)]
-    points[1][0] = points[2][0] = yaw
+    points[1][0] = yaw
+    points[2][0] = yaw + 0.004
     points[3][0] = carry
+    for joint in range(1, 7):  # goals that differ in every joint
+        points[3][joint] += 0.1 * carry
     rows = []
     for i in range(length):
         place = i / (length - 1) * (len(points) - 1)

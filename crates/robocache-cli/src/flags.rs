@@ -1,5 +1,7 @@
 //! The command line as it was typed.
 
+use std::path::PathBuf;
+
 use clap::{Args, Parser, Subcommand};
 
 /// Data engine for robot learning: aligns streams of different rates exactly
@@ -13,13 +15,16 @@ use clap::{Args, Parser, Subcommand};
     max_term_width = 80,
     after_help = "\
 Examples:
-  robocache demo           see it work on a recording made in memory
-  robocache doctor         describe this machine and test its devices
-  robocache doctor --json  the same for a script
-  robocache demo --help    options and examples of a command
+  robocache demo                see it work on a recording made in memory
+  robocache doctor              describe this machine and test its devices
+  robocache inspect my/dataset  what is in it
+  robocache check my/dataset    what is wrong with it
+  robocache doctor --json       for a script, as with all commands
+  robocache demo --help         options and examples of a command
 
-Exit codes: 0 fine, 1 something was found to be wrong, 2 error.
-Colour is off when the output is not a terminal or NO_COLOR is set."
+Exit codes: 0 fine, 1 something was found to be wrong, 2 error, 130 Ctrl-C.
+Colour is off when the output is not a terminal or NO_COLOR is set, progress
+bars when standard error is not a terminal or NO_PROGRESS is set."
 )]
 pub(crate) struct Flags {
     #[command(subcommand)]
@@ -30,6 +35,9 @@ pub(crate) struct Flags {
 pub(crate) enum Command {
     Demo(Demo),
     Doctor(Doctor),
+    Inspect(Inspect),
+    Check(Check),
+    Bench(Bench),
 }
 
 /// What every command takes.
@@ -84,6 +92,102 @@ capability 8.0 or newer, and NVRTC, which comes with torch or by `pip install
 Exit codes: 0 the CPU and every other usable device compute right, 1 one does
 not, 2 error.")]
 pub(crate) struct Doctor {
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Summarise a dataset: episodes, streams, rates, gaps, tasks
+///
+/// Takes the folder of a LeRobot dataset (v2.0, v2.1, v3.0). Rates, jitter and gaps come from the
+/// stamps of at most 64 episodes all over the dataset, fewer where reading takes long; the summary
+/// says how many. A stream or an episode that cannot be read is named in it.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  robocache inspect my/dataset                          what is in it
+  robocache inspect my/dataset --plot lanes.png         draw the first episode
+  robocache inspect my/dataset --episode 7 --plot a.svg look at episode 7 only
+  robocache inspect my/dataset --json                   all of it, for a script
+
+Exit codes: 0 fine, 2 error. What is wrong with a dataset says `check`.")]
+pub(crate) struct Inspect {
+    /// The dataset
+    #[arg(value_name = "PATH")]
+    pub(crate) path: PathBuf,
+    /// Look at this episode only, by its number
+    #[arg(long, value_name = "N")]
+    pub(crate) episode: Option<u64>,
+    /// Draw when each stream has samples, in one episode (the first)
+    #[arg(long, value_name = "FILE.png|FILE.svg")]
+    pub(crate) plot: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Look for everything that is wrong with a dataset
+///
+/// Reads all of it: counts against metadata, files that are missing or short, stamps, values,
+/// videos. Errors are what training must not use, warnings what it may not expect, notes what is
+/// worth knowing. What says the same of many episodes is one line; --json has every finding.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  robocache check my/dataset           what is wrong with it
+  robocache check my/dataset --strict  for a pipeline: fail on warnings too
+  robocache check my/dataset --json    every finding, for a script
+
+Exit codes: 0 no errors, 1 errors (with --strict also warnings), 2 the dataset
+cannot be read at all, 130 Ctrl-C.")]
+pub(crate) struct Check {
+    /// The dataset
+    #[arg(value_name = "PATH")]
+    pub(crate) path: PathBuf,
+    /// Treat warnings as errors
+    #[arg(long)]
+    pub(crate) strict: bool,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Measure what this machine does, beside what it should do
+#[derive(Debug, Args)]
+#[command(
+    disable_help_subcommand = true,
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  robocache bench readers         how fast datasets are opened and read
+  robocache bench readers --help  options and examples of a benchmark
+
+Exit codes: 0 every target is met, 1 one is missed, 2 error, 130 Ctrl-C."
+)]
+pub(crate) struct Bench {
+    #[command(subcommand)]
+    pub(crate) what: BenchCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    Readers(BenchReaders),
+}
+
+/// Measure how fast datasets are opened and read
+///
+/// Without PATH datasets are made for it in a temporary folder (TMPDIR chooses where; 200 MB),
+/// one of them with 100,000 episodes. With PATH the dataset's own columns are read, and its video
+/// is decoded where there is an ffmpeg. Files are read once before the clock starts.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  robocache bench readers             with datasets made for it
+  robocache bench readers my/dataset  with a dataset, and its video
+  robocache bench readers --json      for a record
+
+Exit codes: 0 every target is met, 1 one is missed, 2 error, 130 Ctrl-C.")]
+pub(crate) struct BenchReaders {
+    /// A dataset to read
+    #[arg(value_name = "PATH")]
+    pub(crate) path: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) format: Format,
 }

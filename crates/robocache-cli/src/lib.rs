@@ -3,25 +3,33 @@
 //! Raw flags (`flags`) become options that hold only what makes sense, options are run, and a
 //! command hands back a report that `output` prints for people or as JSON.
 
+mod bench;
+mod check;
 mod demo;
 mod doctor;
 mod flags;
+mod inspect;
 mod output;
+mod plot;
+mod progress;
 
 use std::ffi::OsString;
 use std::io::Write;
 
 use clap::Parser;
-use robocache::Result;
+use robocache::{ErrorKind, Result};
 
-use crate::flags::{Command, Flags};
+use crate::flags::{BenchCommand, Command, Flags};
 use crate::output::{Outcome, Report, show};
 
 /// The exit code of a command that could not do its work, wrong usage included.
 const ERROR: i32 = 2;
+/// The exit code that shells give for Ctrl-C.
+const INTERRUPTED: i32 = 130;
 
 /// Runs with the arguments of a command line, program name first; returns the exit code:
-/// 0 when all is well, 1 when the command found something wrong, 2 after an error.
+/// 0 when all is well, 1 when the command found something wrong, 2 after an error,
+/// 130 after Ctrl-C.
 pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> i32 {
     let flags = match Flags::try_parse_from(arguments) {
         Ok(flags) => flags,
@@ -34,6 +42,7 @@ pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) ->
     match run(&flags.command) {
         Ok(Outcome::Fine) => 0,
         Ok(Outcome::Findings) => 1,
+        Err(error) if error.kind() == ErrorKind::Interrupted => INTERRUPTED,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "robocache: {error}");
             ERROR
@@ -45,6 +54,12 @@ fn run(command: &Command) -> Result<Outcome> {
     match command {
         Command::Demo(raw) => finish(&demo::run(&demo::Options::resolve(raw)?)?, raw.format.json),
         Command::Doctor(raw) => finish(&doctor::run(), raw.format.json),
+        Command::Inspect(raw) => finish(&inspect::run(&inspect::Options::resolve(raw)?)?, raw.format.json),
+        Command::Check(raw) => finish(&check::run(&check::Options::resolve(raw))?, raw.format.json),
+        Command::Bench(raw) => {
+            let BenchCommand::Readers(readers) = &raw.what;
+            finish(&bench::run(&bench::Options::resolve(raw))?, readers.format.json)
+        }
     }
 }
 

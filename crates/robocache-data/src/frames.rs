@@ -78,6 +78,32 @@ impl Frames {
         Self { pictures: Pictures::Video { file, frames: frames.into(), depth }, shape, dtype, limits: *limits }
     }
 
+    /// Whether these pictures come after `earlier` in the same video, so that one pass decodes both.
+    pub(crate) fn follows(&self, earlier: &Self) -> bool {
+        match (&self.pictures, &earlier.pictures) {
+            (Pictures::Video { file, frames, .. }, Pictures::Video { file: before, frames: others, .. }) => {
+                file.path() == before.path() && frames.first().zip(others.last()).is_some_and(|(next, last)| next > last)
+            }
+            _ => false,
+        }
+    }
+
+    /// Pictures that follow each other, as one; the first alone where they do not.
+    pub(crate) fn join(parts: &[Self]) -> Option<Self> {
+        let mut joined = parts.first()?.clone();
+        let all_follow = parts.windows(2).all(|pair| pair[1].follows(&pair[0]));
+        if let Pictures::Video { frames, .. } = &mut joined.pictures
+            && all_follow
+        {
+            let numbers = |part: &Self| match &part.pictures {
+                Pictures::Video { frames, .. } => frames.to_vec(),
+                Pictures::Encoded { .. } => Vec::new(),
+            };
+            *frames = parts.iter().flat_map(numbers).collect();
+        }
+        Some(joined)
+    }
+
     /// How many pictures there are.
     pub fn len(&self) -> usize {
         match &self.pictures {

@@ -58,7 +58,8 @@ impl ImageSize {
 /// from, for errors.
 ///
 /// PNG: 8 and 16 bits as they are; fewer bits become 8, palettes become RGB, a transparent colour
-/// becomes an alpha channel. JPEG: gray or RGB; an orientation noted by a phone is not applied.
+/// becomes an alpha channel. JPEG: gray or RGB, within a few units of what libjpeg gives, since the
+/// format leaves rounding open; an orientation noted by a phone is not applied.
 pub(crate) fn decode_image(path: &Path, bytes: &[u8], limits: &Limits) -> Result<Image> {
     guarded(path, "image", || match Kind::of(path, bytes)? {
         Kind::Png => decode_png(path, bytes, limits),

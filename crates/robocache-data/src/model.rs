@@ -2,18 +2,18 @@
 //! clocks.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use robocache::{Context, DType, Error, ErrorKind, Result, Tensor, ensure};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::findings::{Finding, Progress};
 use crate::frames::Frames;
 use crate::{Limits, lerobot};
 
 /// What a stream records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// One number per sample.
@@ -48,7 +48,7 @@ impl Kind {
 }
 
 /// How values between samples are made, unless the user says otherwise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Interpolation {
     /// On the line between both samples.
@@ -74,7 +74,7 @@ impl Interpolation {
 }
 
 /// The interpolation of some columns of a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
     /// How.
     pub method: Interpolation,
@@ -161,8 +161,8 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
     fn read(&self, at: usize, streams: &[usize]) -> Result<Vec<Samples>>;
     /// Looks at everything; `progress` is told of every episode and can stop it.
     fn check(&self, progress: &Progress<'_>) -> Result<Vec<Finding>>;
-    /// Bytes of the files that the metadata speaks of.
-    fn bytes(&self) -> u64;
+    /// The files that the metadata speaks of, itself included, whether they exist or not.
+    fn files(&self) -> Vec<PathBuf>;
 }
 
 /// A dataset of any format. Opening reads the metadata only; it can be shared between threads.
@@ -260,7 +260,22 @@ impl Dataset {
 
     /// Bytes of the files that the metadata speaks of and that exist.
     pub fn bytes(&self) -> u64 {
-        self.source.bytes()
+        self.source.files().iter().filter_map(|path| path.metadata().ok()).map(|metadata| metadata.len()).sum()
+    }
+
+    /// A number that differs when the dataset does: names, sizes, times and both ends of all files.
+    /// A change in the middle of a file that keeps its size and its time is not seen.
+    pub fn fingerprint(&self) -> Result<String> {
+        let mut files = self.source.files();
+        files.sort();
+        let mut sum = 0;
+        for path in files {
+            sum = crc32c::crc32c_append(sum, path.as_os_str().as_encoded_bytes());
+            if path.exists() {
+                sum = crc32c::crc32c_append(sum, &crate::source::fingerprint(&path)?);
+            }
+        }
+        Ok(format!("{sum:08x}"))
     }
 
     fn ensure_episode(&self, at: usize) -> Result<()> {

@@ -40,6 +40,8 @@ fn version_2_with_stamps_of_its_own_is_read() {
     assert_eq!(samples[0].times[..2], [49_999_952, 99_999_905]);
     let Values::Frames(frames) = &samples[1].values else { panic!("frames") };
     assert_eq!((frames.len(), frames.shape()), (416, [256, 256, 3]));
+    let names = dataset.streams()[state].names.as_ref().unwrap();
+    assert_eq!((&*names[0], &*names[43]), ("left_arm.motor_0", "waist.motor_43"));
     // Declared, but there are no files.
     let missing = dataset.stream("observation.images.egoview").unwrap();
     assert!(dataset.read(0, &[missing]).unwrap_err().to_string().contains("egoview"));

@@ -212,6 +212,26 @@ fn bad_43_list_sizes() {
 }
 
 #[test]
+fn bad_43_lists_that_are_as_long_as_they_say() {
+    // Row groups without rows, each as short as it can be.
+    let schema = list_of(2, &[Struct::new().text(4, "r").i32(5, 1).end(), leaf("x", FLOAT, 0).end()]);
+    let column = Struct::new().i32(4, 0).i64(5, 0).i64(7, 0).i64(9, 4);
+    let chunk = Struct::new().structure(3, column).end();
+    let group = Struct::new().list(1, &list_of(1, &[chunk])).i64(3, 0).end();
+    let footer = |count: usize| {
+        let groups = list_of(count, &vec![group.clone(); count]);
+        with_footer(&[], &Struct::new().i32(1, 2).list(2, &schema).i64(3, 0).list(4, &groups).end())
+    };
+    assert_eq!(read(&footer(60_000)), Ok(1));
+    refuse("43 million", &footer(1 << 20), LimitExceeded, "max_alloc");
+    // Keys without values.
+    let pair = Struct::new().text(1, "").end();
+    let pairs =
+        |count: usize| with_footer(&[], &good().footer().list(6, &list_of(count, &vec![pair.clone(); count])).end());
+    assert!(read(&pairs(200_000)).is_err());
+}
+
+#[test]
 fn bad_44_pages_larger_than_the_file() {
     let claim = 98 << 20;
     let page = Page::data(100, PLAIN, floats(100));
@@ -227,10 +247,10 @@ fn bad_44_pages_larger_than_the_file() {
     refuse("44 values", &one(values, UNCOMPRESSED), CorruptData, "values");
     // A header that goes on for ever.
     let header = Struct::new().i32(1, 0).list(2, &list_of(i32::MAX as usize, &[])).end();
-    let bytes = Some(header.len() as i64);
+    let bytes = header.len() as i64;
     let pages = vec![Page { body: header, ..page }];
-    let shift = pages[0].bytes().len() as i64 - bytes.unwrap();
-    let broken = File { pages, shift, bytes, ..good() };
+    let shift = pages[0].bytes().len() as i64 - bytes;
+    let broken = File { pages, shift, bytes: Some(bytes), ..good() };
     refuse("44 header", &broken.bytes(), CorruptData, "page header");
 }
 
@@ -343,46 +363,16 @@ fn bad_46_other_bombs() {
         Page::data(10_000, RLE_DICTIONARY, [vec![1], varint(20_000), vec![0]].concat()),
     ];
     refuse("46 text", &File::numbers(BYTE_ARRAY, 10_000, pages).bytes(), LimitExceeded, "max_alloc");
-    // Prefixes: each value repeats the one before it. Blocks of 128 in 4 parts; the first prefix
-    // is 0, the second the length of the first value, and no delta follows.
-    let count = 5000u64;
-    let long = 60_000u64;
-    let header = |first: u64| [varint(128), varint(4), varint(count), varint(first << 1)].concat();
-    let deltas = |first: i64| {
-        let zigzag = |value: i64| varint(((value << 1) ^ (value >> 63)) as u64);
-        let blocks = (count - 1).div_ceil(128);
-        let block = |least: i64, bits: &[u8; 4]| [zigzag(least), bits.to_vec()].concat();
-        // The first delta is far from the rest: 17 bits in the first part of the first block.
-        let (least, packed) = if first > 0 { (0, first) } else { (first, -first) };
-        let mut values = vec![0u64; 32];
-        if first > 0 {
-            values[0] = packed as u64
-        } else {
-            values[1..].fill(packed as u64)
-        }
-        let mut bits = vec![0u8; 32 * 17 / 8];
-        for (index, value) in values.iter().enumerate() {
-            (0..17)
-                .for_each(|bit| bits[(index * 17 + bit) / 8] |= ((value >> bit & 1) as u8) << ((index * 17 + bit) % 8));
-        }
-        let mut all = if first > 0 { block(least, &[17, 0, 0, 0]) } else { block(least, &[17, 17, 17, 17]) };
-        all.extend(&bits);
-        if first < 0 {
-            let mut flat = vec![0u8; 32 * 17 / 8];
-            for index in 0..32 {
-                (0..17).for_each(|bit| {
-                    flat[(index * 17 + bit) / 8] |= ((packed as u64 >> bit & 1) as u8) << ((index * 17 + bit) % 8)
-                });
-            }
-            (0..3).for_each(|_| all.extend(&flat));
-        }
-        (1..blocks).for_each(|_| all.extend(block(0, &[0; 4])));
-        all
+    // Prefixes: each value is the one before it and one byte more. The lengths are blocks of 128 in
+    // four parts of width 0, so that each length is the one before it and the least delta.
+    let count = 20_000u64;
+    let lengths = |first: u64, delta: u64| {
+        let block = [varint(delta << 1), vec![0; 4]].concat();
+        let head = [varint(128), varint(4), varint(count), varint(first << 1)].concat();
+        [head, block.repeat((count - 1).div_ceil(128) as usize)].concat()
     };
-    let prefixes = [header(0), deltas(long as i64)].concat();
-    let suffixes = [header(long), deltas(-(long as i64))].concat();
-    let body = [prefixes, suffixes, vec![b'x'; long as usize]].concat();
-    let page = Page::data(count as i32, 7, body);
+    let body = [lengths(0, 1), lengths(1, 0), vec![b'x'; count as usize]].concat();
+    let page = Page::data(count as i32, DELTA_BYTE_ARRAY, body);
     refuse("46 prefixes", &File::numbers(BYTE_ARRAY, count as i64, vec![page]).bytes(), LimitExceeded, "max_alloc");
     let page = Page::data(100, PLAIN, floats(100));
     refuse("46 lz4", &File::numbers(FLOAT, 100, vec![page]).codec(LZ4).bytes(), Unsupported, "lz4");

@@ -107,7 +107,8 @@ impl Dataset {
     }
 }
 
-fn place(at: isize, length: usize) -> Option<usize> {
+/// A place from the front, or from the end where it is negative.
+pub(crate) fn place(at: isize, length: usize) -> Option<usize> {
     let at = if at < 0 { length.checked_sub(at.unsigned_abs())? } else { at.unsigned_abs() };
     (at < length).then_some(at)
 }
@@ -340,6 +341,15 @@ impl Stream {
     }
 }
 
+/// A method's name, or ranges of columns.
+pub(crate) fn method<'py>(py: Python<'py>, spans: &[Span]) -> PyResult<Bound<'py, PyAny>> {
+    let span = |span: &Span| (span.method.name(), span.start, span.end);
+    match spans {
+        [all] => Ok(all.method.name().into_pyobject(py)?.into_any()),
+        spans => Ok(PyList::new(py, spans.iter().map(span))?.into_any()),
+    }
+}
+
 /// What a dataset says of a stream.
 #[pyclass(frozen, module = "robocache")]
 pub(crate) struct StreamInfo {
@@ -387,11 +397,7 @@ impl StreamInfo {
     /// How values between samples are made: a name, or `(name, start, end)` for ranges of columns.
     #[getter]
     fn method<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let span = |span: &Span| (span.method.name(), span.start, span.end);
-        match self.info.method.as_slice() {
-            [all] => Ok(all.method.name().into_pyobject(py)?.into_any()),
-            spans => Ok(PyList::new(py, spans.iter().map(span))?.into_any()),
-        }
+        method(py, &self.info.method)
     }
 
     fn __repr__(&self) -> String {

@@ -38,13 +38,22 @@ pub(crate) fn engine<T: Send>(py: Python<'_>, work: impl FnOnce(&dyn Fn() -> boo
 /// As [`engine`] for work that many threads share, none of which is the interpreter's: it runs in
 /// a thread of its own while this one waits for it and for signals.
 pub(crate) fn threads<T: Send>(py: Python<'_>, work: impl FnOnce(&AtomicBool) -> Result<T> + Send) -> PyResult<T> {
+    threads_with(py, work, || Ok(()))
+}
+
+/// As [`threads`], with something to do in Python now and then; its failure stops the work.
+pub(crate) fn threads_with<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce(&AtomicBool) -> Result<T> + Send,
+    look: impl Fn() -> PyResult<()>,
+) -> PyResult<T> {
     let stop = AtomicBool::new(false);
     let mut signal = None;
     let result = std::thread::scope(|scope| {
         let worker = scope.spawn(|| work(&stop));
         while !worker.is_finished() {
             py.detach(|| std::thread::sleep(LOOK));
-            if let Err(error) = py.check_signals() {
+            if let Err(error) = py.check_signals().and_then(|()| look()) {
                 stop.store(true, Ordering::Relaxed);
                 signal = Some(error);
             }

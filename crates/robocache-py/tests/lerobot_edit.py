@@ -11,6 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+Change = Callable[[np.ndarray], np.ndarray | None]
+
 STATE, POSE, CAMERA = "observation.state", "observation.ee_pose", "observation.images.top"
 
 # -- where things are -------------------------------------------------------------------------
@@ -92,11 +94,15 @@ def edit_table(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
             start += size
 
 
-def edit_column(root: Path, name: str, change: Callable[[np.ndarray], np.ndarray | None]) -> None:
-    """The values of episode 1 in a column, `[S, ...]`; `change` may edit them in place."""
+def edit_column(root: Path, name: str, change: Change, everywhere: bool = False) -> None:
+    """The values of episode 1 in a column, `[S, ...]`; `change` may edit them in place.
+
+    Everywhere: all rows of every file.
+    """
 
     def apply(table: pa.Table) -> pa.Table:
-        rows = np.flatnonzero(table["episode_index"].to_numpy() == 1)
+        found = table["episode_index"].to_numpy()
+        rows = np.flatnonzero((found == 1) | everywhere)
         column = table[name]
         values = column.to_pylist()
         part = np.array([values[row] for row in rows])
@@ -106,4 +112,5 @@ def edit_column(root: Path, name: str, change: Callable[[np.ndarray], np.ndarray
         place = table.schema.get_field_index(name)
         return table.set_column(place, table.schema.field(name), pa.array(values, column.type))
 
-    edit_table(data_file(root), apply)
+    for path in sorted((root / "data").rglob("*.parquet")) if everywhere else [data_file(root)]:
+        edit_table(path, apply)

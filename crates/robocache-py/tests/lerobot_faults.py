@@ -152,25 +152,28 @@ for name, value in {
 # -- values (seen by the checker) -------------------------------------------------------------
 
 
-def in_place(change: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray], None]:
-    def apply(values: np.ndarray) -> None:
+def value_fault(
+    name: str, column: str, change: Callable[[np.ndarray], Any], everywhere: bool = False
+) -> None:
+    def in_place(values: np.ndarray) -> None:
         change(values)
 
-    return apply
-
-
-def value_fault(name: str, column: str, change: Callable[[np.ndarray], Any]) -> None:
-    FAULTS[name] = partial(edit_column, name=column, change=in_place(change))
+    FAULTS[name] = partial(edit_column, name=column, change=in_place, everywhere=everywhere)
 
 
 def put(place: Any, value: Any) -> Callable[[np.ndarray], None]:
     return lambda values: values.__setitem__(place, value)
 
 
+def clip_top(values: np.ndarray) -> None:
+    """Half of the samples stand at the same largest value."""
+    np.minimum(values[:, 0], 0.0, out=values[:, 0])
+
+
 value_fault("nan_values", STATE, put((3, 2), np.nan))
 value_fault("infinite_values", STATE, put((3, 2), np.inf))
-value_fault("constant_channel", STATE, put((slice(None), 4), 0.25))
-value_fault("saturated_channel", STATE, lambda v: np.clip(v[:, 0], -2, v[:, 0].min(), v[:, 0]))
+value_fault("constant_channel", STATE, put((slice(None), 4), 0.25), everywhere=True)
+value_fault("saturated_channel", STATE, clip_top, everywhere=True)
 value_fault("quaternion_off_the_sphere", POSE, lambda v: np.multiply(v, 1.5, v))
 value_fault("quaternion_flips", POSE, lambda v: np.negative(v[3, 3:], v[3, 3:]))
 value_fault("unsorted_stamps", "timestamp", lambda v: v.__setitem__([2, 3], v[[3, 2]]))
@@ -221,7 +224,8 @@ def cast(name: str, kind: pa.DataType) -> Callable[[pa.Table], pa.Table]:
 
 def narrower(table: pa.Table) -> pa.Table:
     rows = [row[:-1] for row in table[STATE].to_pylist()]
-    return table.set_column(table.schema.get_field_index(STATE), STATE, pa.array(rows))
+    kind = pa.list_(pa.float32(), 7)
+    return table.set_column(table.schema.get_field_index(STATE), STATE, pa.array(rows, kind))
 
 
 def ragged(table: pa.Table) -> pa.Table:
@@ -296,11 +300,15 @@ FAULTS |= {
     "videos_missing": lambda root: shutil.rmtree(root / "videos"),
     "video_short": partial(remake_video, count=4),
     "video_without_last_frame": partial(remake_video, count=-1),
+    # The last picture is in the file, but its edit list ends before it.
+    "video_hides_last_frame": lambda root: remake_video(
+        root, None, "h264_g2", "-vf", JITTER, "-fps_mode", "passthrough"
+    ),
     "video_scribbled": scribble,
     "video_of_another_codec": lambda root: remake_video(root, None, "mpeg4"),
     "video_of_another_size": lambda root: remake_video(root, None, "h264", "-s", "32x24"),
     "video_jitter": lambda root: remake_video(
-        root, None, "h264", "-vf", JITTER, "-fps_mode", "passthrough", "-enc_time_base", "1/90000"
+        root, None, "h264_g2", "-vf", JITTER, "-fps_mode", "passthrough", "-use_editlist", "0"
     ),
 }
 

@@ -1,5 +1,6 @@
 //! Findings that say the same of several episodes become one.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use robocache_data::{Finding, Level};
@@ -26,15 +27,15 @@ pub(super) struct Line<'a> {
 /// Errors first, then by code in the order in which they were found.
 pub(super) fn fold(findings: &[Finding]) -> Vec<Line<'_>> {
     let mut lines: Vec<Line<'_>> = Vec::new();
-    let mut known = std::collections::HashMap::new();
-    let mut first = std::collections::HashMap::new();
+    let mut known = HashMap::new();
+    let mut first = HashMap::new();
     for finding in findings {
         let (stream, message) = (finding.stream.as_deref(), finding.message.as_str());
         let next = first.len();
         first.entry(finding.code).or_insert(next);
         // What is about no episode stays apart: it has nothing to be folded by.
         let path = finding.path.as_deref().filter(|_| finding.episode.is_none());
-        let key = (finding.level, finding.code, stream, message, path);
+        let key = (finding.level.name(), finding.code, stream, message, path);
         let at = *known.entry(key).or_insert(lines.len());
         match lines.get_mut(at) {
             Some(line) => {
@@ -95,7 +96,7 @@ fn episodes(numbers: &[u64]) -> Option<String> {
 mod tests {
     use super::*;
 
-    pub(crate) fn finding(level: Level, code: &'static str, episode: Option<u64>, message: &str) -> Finding {
+    fn finding(level: Level, code: &'static str, episode: Option<u64>, message: &str) -> Finding {
         Finding { level, code, episode, stream: None, path: None, message: message.to_owned() }
     }
 

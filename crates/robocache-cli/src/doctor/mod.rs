@@ -8,12 +8,13 @@ mod self_test;
 mod settings;
 
 use robocache::{VERSION, cpu_features, cpu_threads};
+use robocache_data::Ffmpeg;
 use serde::Serialize;
 
 use self::devices::DeviceReport;
 use self::machine::Machine;
 use self::settings::Setting;
-use crate::output::{Align, Outcome, Paint, Report, Style, Table, WIDTH, bytes, wrap};
+use crate::output::{Align, Outcome, Paint, Report, Style, Table, WIDTH, bytes, printable, wrap};
 
 /// What the columns before the notes of a device take, with their gaps.
 const DEVICE_WIDTH: usize = 16;
@@ -29,9 +30,40 @@ pub(crate) struct Diagnosis {
     /// Threads that RoboCache uses.
     threads: usize,
     vector_instructions: &'static str,
+    video: Video,
     settings: Vec<Setting>,
     devices: Vec<DeviceReport>,
     ok: bool,
+}
+
+/// The program that decodes video.
+#[derive(Debug, Default, Serialize)]
+struct Video {
+    ffmpeg: Option<String>,
+    version: Option<String>,
+    /// Why there is none, and how to get one: everything but video works without it.
+    why: Option<String>,
+}
+
+impl Video {
+    fn look() -> Self {
+        match Ffmpeg::find() {
+            Ok(found) => Self {
+                ffmpeg: Some(found.program().display().to_string()),
+                version: Some(found.version().to_owned()),
+                why: None,
+            },
+            Err(error) => Self { why: Some(error.to_string()), ..Self::default() },
+        }
+    }
+
+    fn text(&self) -> String {
+        match (&self.ffmpeg, &self.version, &self.why) {
+            (Some(program), Some(version), _) => printable(&format!("{version}, {program}")),
+            (.., Some(why)) => printable(&format!("none: {why}")),
+            _ => "none".to_owned(),
+        }
+    }
 }
 
 pub(crate) fn run() -> Diagnosis {
@@ -42,6 +74,7 @@ pub(crate) fn run() -> Diagnosis {
         machine: Machine::look(),
         threads: cpu_threads(),
         vector_instructions: cpu_features(),
+        video: Video::look(),
         settings: settings::all(),
         ok: devices.iter().all(DeviceReport::is_sound),
         devices,
@@ -77,6 +110,7 @@ impl Diagnosis {
         if let Some(memory) = &machine.memory {
             rows.push(("memory", format!("{}, {} available", bytes(memory.total), bytes(memory.available))));
         }
+        rows.push(("ffmpeg", self.video.text()));
         section("machine", rows, style)
     }
 

@@ -34,6 +34,7 @@ codes! {
     LENGTH_DIFFERS = "length_differs", Error, "the length of an episode is not its number of rows";
     RANGES_DO_NOT_TILE = "ranges_do_not_tile", Error, "rows belong to two episodes, or to none";
     TASKS_UNREADABLE = "tasks_unreadable", Warning, "the list of tasks cannot be read; only the words are lost";
+    MODALITY_UNREADABLE = "modality_unreadable", Warning, "meta/modality.json cannot be read; only the names of components are lost";
     TASK_UNKNOWN = "task_unknown", Warning, "an episode has a task that is not in the list";
 
     // Files.

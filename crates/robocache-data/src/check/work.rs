@@ -96,7 +96,8 @@ fn deliver<T>(
     take: &mut dyn FnMut(usize, T),
 ) -> Result<(), Failure> {
     // The other ends live until this returns, so that sending cannot fail.
-    (0..tasks.min(ahead)).for_each(|task| drop(tickets.send(task)));
+    let send = |task: usize| tickets.send(task).unwrap_or_default();
+    (0..tasks.min(ahead)).for_each(send);
     let mut early = BTreeMap::new();
     let mut wanted = 0;
     while wanted < tasks {
@@ -109,7 +110,7 @@ fn deliver<T>(
         while let Some(result) = early.remove(&wanted) {
             take(wanted, result);
             if wanted + ahead < tasks {
-                drop(tickets.send(wanted + ahead));
+                send(wanted + ahead);
             }
             wanted += 1;
         }

@@ -1,9 +1,12 @@
 //! LeRobot datasets: v3.0, v2.1, v2.0 and the flavour of GR00T.
 //!
 //! `info` reads what the dataset says of itself, `streams` turns its features into streams,
-//! `episodes` reads the table of episodes, `read` the samples of one.
+//! `gr00t` names their parts, `episodes` reads the table of episodes, `read` the samples of one;
+//! `check` looks at everything.
 
+mod check;
 mod episodes;
+mod gr00t;
 mod info;
 mod read;
 mod recent;
@@ -21,7 +24,8 @@ use self::info::{Info, Version};
 use self::recent::Recent;
 use self::root::{Field, Root};
 use crate::Limits;
-use crate::findings::{Finding, Progress};
+use crate::check::{Code, codes};
+use crate::findings::{Finding, Level, Progress};
 use crate::limits::corrupt;
 use crate::model::{EpisodeInfo, Samples, Source, StreamInfo};
 use crate::parquet::ParquetFile;
@@ -68,17 +72,21 @@ pub(crate) fn open(path: &Path, limits: &Limits) -> Result<(LeRobot, Option<Erro
     match episodes::read_tasks(&dataset.root, &dataset.info) {
         Ok(tasks) => dataset.tasks = tasks,
         // Nothing but the words is lost.
-        Err(error) => dataset.findings.push(Finding::warning("tasks_unreadable", error.to_string())),
+        Err(error) => dataset.found_unreadable(&codes::TASKS_UNREADABLE, &error),
+    }
+    if let Err(error) = gr00t::name_parts(&dataset.root, &mut dataset.streams) {
+        dataset.found_unreadable(&codes::MODALITY_UNREADABLE, &error);
     }
     dataset.take_types_of_files();
     let refusal = dataset.contradiction();
-    if let Some(error) = &refusal {
-        dataset.findings.push(Finding::error("counts_differ", error.to_string()));
-    }
     Ok((dataset, refusal))
 }
 
 impl LeRobot {
+    fn found_unreadable(&mut self, code: &'static Code, error: &Error) {
+        self.findings.push(check::finding_of(&self.root, Level::Warning, code, error));
+    }
+
     /// Numbers have the type that the files give them, which is not always the declared one. All
     /// files must agree with the first that can be read.
     fn take_types_of_files(&mut self) {
@@ -91,7 +99,7 @@ impl LeRobot {
             };
             if declared != found {
                 let text = format!("declared as {declared}, stored as {found}");
-                self.findings.push(Finding::warning("dtype_differs", text).stream(&stream.name));
+                self.findings.push(Finding::warning(&codes::DTYPE_DIFFERS, text).stream(&stream.name));
                 stream.dtype = Some(found);
             }
         }
@@ -199,19 +207,22 @@ impl Source for LeRobot {
         self.read_streams(at, streams)
     }
 
-    fn check(&self, _progress: &Progress<'_>) -> Result<Vec<Finding>> {
-        Ok(self.findings.clone())
+    fn check(&self, progress: &Progress<'_>) -> Result<Vec<Finding>> {
+        self.check_all(progress)
     }
 
-    fn bytes(&self) -> u64 {
-        let mut paths: HashSet<PathBuf> = HashSet::new();
+    fn files(&self) -> Vec<PathBuf> {
+        let mut paths: HashSet<PathBuf> = HashSet::from([self.root.info()]);
         for at in 0..self.episodes.len() {
             paths.extend(self.table_path(at));
             for camera in &self.episodes.cameras {
                 paths.extend(self.video_path(at, &camera.key).map(|(path, _)| path));
             }
         }
-        paths.iter().filter_map(|path| path.metadata().ok()).map(|metadata| metadata.len()).sum()
+        let metadata = ["meta/episodes.jsonl", "meta/tasks.jsonl", "meta/tasks.parquet"];
+        paths.extend(metadata.iter().map(|file| self.root.path.join(file)));
+        paths.extend(self.root.chunked_files("meta/episodes").unwrap_or_default());
+        paths.into_iter().collect()
     }
 }
 

@@ -186,13 +186,7 @@ impl LeRobot {
         Ok(BinaryArray::from_iter_values(all))
     }
 
-    fn video_frames(
-        &self,
-        at: usize,
-        stream: &StreamInfo,
-        times: &[i64],
-        depth: Option<DepthCode>,
-    ) -> Result<Values> {
+    fn video_frames(&self, at: usize, stream: &StreamInfo, times: &[i64], depth: Option<DepthCode>) -> Result<Values> {
         let (path, start) = self.video_path(at, &stream.name)?;
         let video = self.video(&path)?;
         let start = nanoseconds(start).ok_or_else(|| corrupt(&path, format!("the episode starts at {start} s")))?;

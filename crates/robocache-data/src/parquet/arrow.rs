@@ -20,7 +20,7 @@ use super::ParquetFile;
 use super::budget::Budget;
 use super::codec::Unpacker;
 use super::delta::sum_lengths;
-use super::levels::{Run, Runs, count_rows, unpack};
+use super::levels::{Levels, Run, Runs, unpack};
 use super::pages::{Form, PLAIN, PLAIN_DICTIONARY, Page, Pages, Parts, RLE, RLE_DICTIONARY};
 use super::source::Reads;
 use super::thrift::Fault;
@@ -50,24 +50,22 @@ pub(super) fn read_column(file: &ParquetFile, root: usize, rows: Range<u64>, res
 
     let failure = Arc::new(Mutex::new(None));
     let window = Window::new(file, root, &rows, &groups, reserved, &failure)?;
+    let name = format!("column {:?}", file.schema.field(root).name());
+    let fail = |what: &dyn std::fmt::Display| corrupt(path, format!("{name}: {what}"));
     let read = || {
-        let selection = [RowSelector::skip(window.usize(skip)?), RowSelector::select(window.usize(count)?)];
-        let selection = RowSelection::from(selection.to_vec());
-        let mut reader =
-            ParquetRecordBatchReader::try_new_with_row_groups(&levels, &window, window.usize(count)?, Some(selection))
-                .map_err(|error| corrupt(path, error.to_string()))?;
-        let batch = reader.next().transpose().map_err(|error| corrupt(path, error.to_string()))?;
+        let (skip, count) = (window.usize(skip)?, window.usize(count)?);
+        let selection = RowSelection::from(vec![RowSelector::skip(skip), RowSelector::select(count)]);
+        let reader = ParquetRecordBatchReader::try_new_with_row_groups(&levels, &window, count, Some(selection));
+        let batch = reader.map_err(|error| fail(&error))?.next().transpose().map_err(|error| fail(&error))?;
         let column = batch.and_then(|batch| batch.columns().first().cloned());
         let got = column.as_ref().map_or(0, |column| column.len());
         column
-            .filter(|_| u64::try_from(got) == Ok(count))
-            .ok_or_else(|| corrupt(path, format!("expected {count} rows from row {}, got {got}", rows.start)))
+            .filter(|_| got == count)
+            .ok_or_else(|| fail(&format_args!("expected {count} rows from row {}, got {got}", rows.start)))
     };
-    let name = file.schema.field(root).name();
     // What stopped the pages is a better answer than what their reader made of it.
-    guarded(path, &format!("column {name:?}"), read)
+    guarded(path, &name, read)
         .map_err(|error| failure.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or(error))
-        .map_err(|error| error.argument(format!("column {name:?}")))
 }
 
 /// The row groups that a read touches.
@@ -89,11 +87,10 @@ struct LeafPages {
     failure: Arc<Mutex<Option<Error>>>,
     left: VecDeque<Option<usize>>,
     /// Lengths of the dictionary's entries, of byte arrays only.
-    lengths: Arc<Mutex<Lengths>>,
+    lengths: Arc<Mutex<Option<Lengths>>>,
 }
 
 /// What is known of the dictionary once it was loaded.
-#[derive(Default)]
 struct Lengths {
     entries: usize,
     bytes: Vec<u32>,
@@ -296,7 +293,8 @@ impl LeafPages {
             self.check_rows(&page, parts.repetition).map_err(place)?;
         }
         let encoding = self.encoding(&page)?;
-        let bytes = self.check_values(&page, parts.values).map_err(place)?;
+        let present = self.count_values(&page, parts.definition).map_err(place)?;
+        let bytes = self.check_values(&page, parts.values, present).map_err(place)?;
         self.budget.take(bytes, &self.leaf.name, &path)?;
         let buf = Bytes::from(body);
         let num_values = page.values;
@@ -335,52 +333,76 @@ impl LeafPages {
 
     /// The entries that a dictionary claims must lie in its bytes.
     fn check_dictionary(&self, page: &Page, body: &[u8]) -> Result<(), Fault> {
-        let entries = page.values as usize;
-        let mut lengths = self.lengths.lock().unwrap_or_else(PoisonError::into_inner);
-        lengths.entries = entries;
-        lengths.bytes.clear();
+        const SHORT: Fault = Fault::Bad("the dictionary is shorter than its entries");
         if !matches!(page.encoding, PLAIN | PLAIN_DICTIONARY) {
             return Err(Fault::Bad("the dictionary is not written plainly"));
         }
-        if self.leaf.physical != Physical::BYTE_ARRAY {
+        let mut lengths = Lengths { entries: page.values as usize, bytes: Vec::new() };
+        if self.leaf.physical == Physical::BYTE_ARRAY {
+            let mut rest = body;
+            for _ in 0..page.values {
+                let (length, tail) = rest.split_first_chunk::<4>().ok_or(SHORT)?;
+                let length = u32::from_le_bytes(*length);
+                rest = tail.get(length as usize..).ok_or(SHORT)?;
+                lengths.bytes.push(length);
+            }
+        } else {
             let needed = u64::from(page.values).saturating_mul(self.leaf.width);
-            let fits = u64::try_from(body.len()).is_ok_and(|have| needed <= have);
-            return if fits { Ok(()) } else { Err(Fault::Bad("the dictionary is shorter than its entries")) };
+            if u64::try_from(body.len()).is_ok_and(|have| needed > have) {
+                return Err(SHORT);
+            }
         }
-        let mut rest = body;
-        for _ in 0..entries {
-            let (length, tail) =
-                rest.split_first_chunk::<4>().ok_or(Fault::Bad("the dictionary is shorter than its entries"))?;
-            let length = u32::from_le_bytes(*length);
-            rest = tail.get(length as usize..).ok_or(Fault::Bad("the dictionary is shorter than its entries"))?;
-            lengths.bytes.push(length);
-        }
+        *self.lengths.lock().unwrap_or_else(PoisonError::into_inner) = Some(lengths);
         Ok(())
     }
 
     /// Rows that a header or an index counts must be those that the levels start.
     fn check_rows(&self, page: &Page, repetition: &[u8]) -> Result<(), Fault> {
-        let (rows, starts) = count_rows(repetition, self.leaf.max_repetition, page.values as usize)?;
+        let levels = Levels::read(repetition, self.leaf.max_repetition, page.values as usize)?;
         let opens = page.first_value == 0 || self.pages.aligned;
-        if opens && !starts && page.values > 0 {
+        if opens && levels.first.is_some_and(|level| level > 0) {
             return Err(Fault::Bad("its first value continues a row, but there is none before it"));
         }
-        if self.pages.aligned && u64::try_from(rows) != Ok(page.rows) {
+        if self.pages.aligned && u64::try_from(levels.zeros) != Ok(page.rows) {
             return Err(Fault::Bad("it holds another number of rows than its header or index says"));
         }
         Ok(())
     }
 
+    /// How many values of a page are there, which are not null.
+    fn count_values(&self, page: &Page, definition: &[u8]) -> Result<u64, Fault> {
+        let present = match self.leaf.max_definition {
+            0 => page.values as usize,
+            max => Levels::read(definition, max, page.values as usize)?.full,
+        };
+        let present = u64::try_from(present).unwrap_or(u64::MAX);
+        match page.form {
+            // What lies in empty lists is counted as a null by some writers only.
+            Form::V2 { nulls, .. } if u64::from(page.values - nulls.min(page.values)) < present => {
+                Err(Fault::Bad("it holds more values than its header says"))
+            }
+            _ => Ok(present),
+        }
+    }
+
     /// Checks what decoders trust, and returns the bytes that byte arrays will take.
-    fn check_values(&self, page: &Page, values: &[u8]) -> Result<u64, Fault> {
+    fn check_values(&self, page: &Page, values: &[u8], present: u64) -> Result<u64, Fault> {
+        const SHORT: Fault = Fault::Bad("it holds fewer values than its levels say");
         let size = u64::try_from(values.len()).unwrap_or(u64::MAX);
-        let is_bytes = self.leaf.physical == Physical::BYTE_ARRAY;
+        let needed = match self.leaf.physical {
+            Physical::BOOLEAN => present.div_ceil(8),
+            Physical::BYTE_ARRAY => present.saturating_mul(4),
+            _ => present.saturating_mul(self.leaf.width),
+        };
         let most = u64::from(page.values);
         match page.encoding {
             PLAIN_DICTIONARY | RLE_DICTIONARY => {
                 let lengths = self.lengths.lock().unwrap_or_else(PoisonError::into_inner);
-                check_indices(values, page.values as usize, &lengths)
+                let lengths = lengths.as_ref().ok_or(Fault::Bad("its dictionary is missing"))?;
+                check_indices(values, page.values as usize, lengths)
             }
+            PLAIN | BYTE_STREAM_SPLIT if needed > size => Err(SHORT),
+            BYTE_STREAM_SPLIT if needed != size => Err(Fault::Bad("it holds more bytes than values")),
             DELTA_LENGTH_BYTE_ARRAY => {
                 sum_lengths(&mut &*values, most)?;
                 Ok(size.saturating_mul(2).saturating_add(most.saturating_mul(4)))
@@ -391,7 +413,7 @@ impl LeafPages {
                 let total = prefixes.saturating_add(sum_lengths(&mut rest, most)?);
                 Ok(total.saturating_mul(2).saturating_add(most.saturating_mul(8)))
             }
-            _ if is_bytes => Ok(size.saturating_mul(2)),
+            _ if self.leaf.physical == Physical::BYTE_ARRAY => Ok(size.saturating_mul(2)),
             _ => Ok(0),
         }
     }

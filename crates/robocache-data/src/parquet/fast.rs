@@ -1,6 +1,7 @@
 //! Numbers straight from pages into a tensor, for columns whose rows all have the same shape and
 //! no nulls. Anything else is left to `arrow`, which also finds the words for what is wrong.
 
+use std::convert::identity;
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -25,7 +26,7 @@ trait Stored: Element + Default {
 }
 
 macro_rules! stored {
-    ($($type:ty: $physical:ident $raw:ty, $width:literal, $convert:expr;)+) => {$(
+    ($($type:ty: $physical:ident $raw:ty, $width:literal, $convert:path;)+) => {$(
         impl Stored for $type {
             const WIDTH: usize = $width;
             const PHYSICAL: Physical = Physical::$physical;
@@ -33,8 +34,7 @@ macro_rules! stored {
             fn copy(from: &[u8], to: &mut [Self]) {
                 let (chunks, _) = from.as_chunks::<$width>();
                 for (slot, bytes) in to.iter_mut().zip(chunks) {
-                    let convert: fn($raw) -> $type = $convert;
-                    *slot = convert(<$raw>::from_le_bytes(*bytes));
+                    *slot = $convert(<$raw>::from_le_bytes(*bytes));
                 }
             }
         }
@@ -58,13 +58,13 @@ mod narrow {
 }
 
 stored! {
-    f32: FLOAT f32, 4, |value| value;
-    f64: DOUBLE f64, 8, |value| value;
-    i32: INT32 i32, 4, |value| value;
-    u32: INT32 u32, 4, |value| value;
-    i64: INT64 i64, 8, |value| value;
-    u64: INT64 u64, 8, |value| value;
-    f16: FIXED_LEN_BYTE_ARRAY f16, 2, |value| value;
+    f32: FLOAT f32, 4, identity;
+    f64: DOUBLE f64, 8, identity;
+    i32: INT32 i32, 4, identity;
+    u32: INT32 u32, 4, identity;
+    i64: INT64 i64, 8, identity;
+    u64: INT64 u64, 8, identity;
+    f16: FIXED_LEN_BYTE_ARRAY f16, 2, identity;
     u8: INT32 i32, 4, narrow::u8;
     i8: INT32 i32, 4, narrow::i8;
     u16: INT32 i32, 4, narrow::u16;
@@ -166,6 +166,9 @@ impl<'a, T: Stored> Reader<'a, T> {
         let mut rest = out;
         for index in self.file.groups_of(rows) {
             let Some(group) = self.file.groups.get(index) else { return Ok(false) };
+            if let Some(chunk) = group.chunks.get(self.leaf) {
+                self.reads.prefetch(chunk.start, chunk.bytes)?;
+            }
             let pages = self.file.pages(&self.reads, index, self.leaf)?;
             let total = group.rows.checked_mul(self.period);
             if pages.data.last().map(|page| page.first_value + u64::from(page.values)) != total {

@@ -13,7 +13,7 @@ use super::schema::read_schema;
 use super::source::Reads;
 use super::thrift::{Fault, Kind, Parsed, Thrift, typed};
 use crate::Limits;
-use crate::limits::{corrupt, exceeds};
+use crate::limits::{corrupt, exceeds, guarded};
 
 const MAGIC: &[u8] = b"PAR1";
 const MAGIC_ENCRYPTED: &[u8] = b"PARE";
@@ -72,6 +72,12 @@ pub(super) fn read_footer(reads: &Reads, limits: &Limits) -> Result<Footer> {
     })?;
     if length > limits.max_metadata {
         let text = format!("the footer has {length} bytes, max_metadata allows {}", limits.max_metadata);
+        return Err(exceeds(path, text));
+    }
+    // Row groups, names and their copies take up to this many times the bytes they are written in.
+    let needed = length.saturating_mul(10);
+    if needed > limits.max_alloc.saturating_add(file_bytes) {
+        let text = format!("a footer of {length} bytes may need {needed} bytes, max_alloc allows {}", limits.max_alloc);
         return Err(exceeds(path, text));
     }
     let have = u64::try_from(body.len()).unwrap_or(u64::MAX);
@@ -179,7 +185,8 @@ impl<'a> Raw<'a> {
         if self.encrypted {
             return Err(Error::new(ErrorKind::Unsupported, "the columns of this parquet file are encrypted").path(path));
         }
-        let schema = read_schema(&mut self.schema, path, limits, limits.max_depth.min(DEEPEST))?;
+        let depth = limits.max_depth.min(DEEPEST);
+        let schema = guarded(path, "the schema", || read_schema(&mut self.schema, path, limits, depth))?;
         let mut first_row = 0u64;
         let mut groups = Vec::new();
         for (index, (rows, raw)) in self.groups.into_iter().enumerate() {

@@ -52,34 +52,33 @@ impl<'a> Runs<'a> {
     #[inline]
     pub(super) fn next(&mut self) -> Parsed<Option<Run<'a>>> {
         let width = self.width as usize;
-        while self.left > 0 {
-            if width == 0 {
-                let count = std::mem::take(&mut self.left);
-                return Ok(Some(Run::Repeat { value: 0, count }));
-            }
-            let head = self.head()?;
-            let run = if head & 1 == 0 {
-                let count = (head >> 1).min(self.left);
-                let bytes = self.split(width.div_ceil(8))?;
-                let value = bytes.iter().rev().fold(0u32, |value, byte| value << 8 | u32::from(*byte));
-                self.left -= count;
-                (count > 0).then_some(Run::Repeat { value, count })
-            } else {
-                let groups = head >> 1;
-                let count = groups.saturating_mul(8).min(self.left);
-                // The last group may be cut short by its writer.
-                let bytes = self.split(groups.saturating_mul(width).min(self.bytes.len()))?;
-                if bytes.len() < (count * width).div_ceil(8) {
-                    return Err(Fault::End);
-                }
-                self.left -= count;
-                (count > 0).then_some(Run::Packed { bytes, count })
-            };
-            if run.is_some() {
-                return Ok(run);
-            }
+        if self.left == 0 {
+            return Ok(None);
         }
-        Ok(None)
+        if width == 0 {
+            let count = std::mem::take(&mut self.left);
+            return Ok(Some(Run::Repeat { value: 0, count }));
+        }
+        let head = self.head()?;
+        if head < 2 {
+            return Err(Fault::Bad("a run is empty"));
+        }
+        if head & 1 == 0 {
+            let count = (head >> 1).min(self.left);
+            let bytes = self.split(width.div_ceil(8))?;
+            let value = bytes.iter().rev().fold(0u32, |value, byte| value << 8 | u32::from(*byte));
+            self.left -= count;
+            return Ok(Some(Run::Repeat { value, count }));
+        }
+        let groups = head >> 1;
+        let count = groups.saturating_mul(8).min(self.left);
+        // The last group may be cut short by its writer.
+        let bytes = self.split(groups.saturating_mul(width).min(self.bytes.len()))?;
+        if bytes.len() < (count * width).div_ceil(8) {
+            return Err(Fault::End);
+        }
+        self.left -= count;
+        Ok(Some(Run::Packed { bytes, count }))
     }
 }
 
@@ -141,25 +140,52 @@ pub(super) fn unpack<E>(
     Ok(())
 }
 
-/// How many rows start in a section of repetition levels, and whether the first value starts one.
-pub(super) fn count_rows(bytes: &[u8], max: i16, count: usize) -> Parsed<(usize, bool)> {
-    let width = width_of(max);
-    let mut runs = Runs::new(bytes, width, count);
-    let (mut rows, mut first) = (0, None);
-    while let Some(run) = runs.next()? {
-        match run {
-            Run::Repeat { value, count } => {
-                first.get_or_insert(value == 0);
-                rows += if value == 0 { count } else { 0 };
+/// What a section of levels says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Levels {
+    /// Levels of 0; of repetition levels, the rows that start here.
+    pub(super) zeros: usize,
+    /// Levels that are the largest; of definition levels, the values that are there.
+    pub(super) full: usize,
+    /// The first level.
+    pub(super) first: Option<u32>,
+}
+
+impl Levels {
+    /// Reads `count` levels up to `max`.
+    pub(super) fn read(bytes: &[u8], max: i16, count: usize) -> Parsed<Self> {
+        let width = width_of(max);
+        let max = u32::try_from(max).unwrap_or(0);
+        let mut levels = Self::default();
+        let mut runs = Runs::new(bytes, width, count);
+        while let Some(run) = runs.next()? {
+            let largest = match run {
+                Run::Repeat { value, count } => {
+                    levels.first.get_or_insert(value);
+                    levels.zeros += if value == 0 { count } else { 0 };
+                    levels.full += if value == max { count } else { 0 };
+                    value
+                }
+                Run::Packed { bytes, count } => {
+                    let mut largest = 0;
+                    unpack(bytes, width, 0, count, |some| {
+                        levels.first = levels.first.or(some.first().copied());
+                        for level in some {
+                            levels.zeros += usize::from(*level == 0);
+                            levels.full += usize::from(*level == max);
+                            largest = largest.max(*level);
+                        }
+                        Ok(())
+                    })?;
+                    largest
+                }
+            };
+            if largest > max {
+                return Err(Fault::Bad("a level is beyond what the column's nesting allows"));
             }
-            Run::Packed { bytes, count } => unpack(bytes, width, 0, count, |levels| {
-                first = first.or(levels.first().map(|level| *level == 0));
-                rows += levels.iter().filter(|level| **level == 0).count();
-                Ok(())
-            })?,
         }
+        Ok(levels)
     }
-    Ok((rows, first.unwrap_or(true)))
 }
 
 /// How many values make a cycle that is worth comparing.
@@ -342,10 +368,15 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_counted_by_their_first_value() {
-        assert_eq!(count_rows(&packed(&[0, 1, 1, 0, 1, 0], 1), 1, 6), Ok((3, true)));
-        assert_eq!(count_rows(&[6, 1, 4, 0], 1, 5), Ok((2, false)));
-        assert_eq!(count_rows(&[], 1, 0), Ok((0, true)));
+    fn levels_are_counted_and_bounded() {
+        let levels = |zeros, full, first| Ok(Levels { zeros, full, first });
+        assert_eq!(Levels::read(&packed(&[0, 1, 1, 0, 1, 0], 1), 1, 6), levels(3, 3, Some(0)));
+        assert_eq!(Levels::read(&[6, 1, 4, 0], 1, 5), levels(2, 3, Some(1)));
+        assert_eq!(Levels::read(&[], 1, 0), levels(0, 0, None));
+        assert_eq!(Levels::read(&[6, 1], 1, 5), Err(Fault::End));
+        assert!(matches!(Levels::read(&[6, 3], 2, 3), Err(Fault::Bad(_))));
+        assert!(matches!(Levels::read(&packed(&[1, 3, 0], 2), 2, 3), Err(Fault::Bad(_))));
+        assert!(matches!(Levels::read(&[0, 1, 6, 1], 1, 3), Err(Fault::Bad("a run is empty"))));
     }
 
     #[test]

@@ -203,7 +203,7 @@ impl Header {
         let (mut v1, mut dictionary, mut v2) = (None, None, None);
         while let Some((id, kind)) = thrift.field(&mut last)? {
             match id {
-                1 | 2 | 3 => {
+                1..=3 => {
                     typed(kind, Kind::I32)?;
                     seen |= 1 << id;
                     match id {

@@ -13,7 +13,7 @@ use robocache::Result;
 use super::footer::fault_in;
 use super::thrift::{Fault, Kind, Parsed, Thrift, boolean, typed};
 use crate::Limits;
-use crate::limits::{corrupt, exceeds, guarded};
+use crate::limits::{corrupt, exceeds};
 
 /// Memory that one element of a schema takes at most in all its forms, without names.
 const BYTES_PER_ELEMENT: usize = 2048;
@@ -61,7 +61,7 @@ pub(super) fn read_schema(
             match open.last_mut() {
                 Some(parent) => parent.fields.push(Arc::new(done)),
                 None if left > 0 => return Err(corrupt(path, "the schema has more than one root")),
-                None => return guarded(path, "the schema", || Ok(SchemaDescriptor::new(Arc::new(done)))),
+                None => return Ok(SchemaDescriptor::new(Arc::new(done))),
             }
             continue;
         }
@@ -273,7 +273,8 @@ fn read_detailed(thrift: &mut Thrift<'_>, of: i16) -> Parsed<LogicalType> {
         7 => LogicalType::Time(TimeType { is_adjusted_to_u_t_c: flag, unit }),
         8 => LogicalType::Timestamp(TimeType { is_adjusted_to_u_t_c: flag, unit }),
         _ => {
-            let bit_width = i8::try_from(first).map_err(|_| Fault::Bad("an integer has an impossible width"))?;
+            let bit_width = i8::try_from(first).ok().filter(|width| matches!(width, 8 | 16 | 32 | 64));
+            let bit_width = bit_width.ok_or(Fault::Bad("an integer has an impossible width"))?;
             LogicalType::Integer(IntType { bit_width, is_signed: flag })
         }
     })

@@ -47,7 +47,7 @@ impl Source {
         if identity != self.identity {
             return Err(Error::new(ErrorKind::FileError, "the file was changed after it was opened").path(&self.path));
         }
-        Ok(Reads { source: Arc::clone(self), file })
+        Ok(Reads { source: Arc::clone(self), file, ahead: (0, Vec::new()) })
     }
 }
 
@@ -56,6 +56,8 @@ impl Source {
 pub(super) struct Reads {
     source: Arc<Source>,
     file: File,
+    /// Bytes that were read ahead, and where they lie.
+    ahead: (u64, Vec<u8>),
 }
 
 impl Reads {
@@ -84,9 +86,27 @@ impl Reads {
         Ok(buffer)
     }
 
+    /// Reads a small place at once, which is then read piece by piece.
+    pub(super) fn prefetch(&mut self, at: u64, bytes: u64) -> Result<()> {
+        const SMALL: u64 = 128 << 10;
+        if bytes <= SMALL {
+            let mut buffer = std::mem::take(&mut self.ahead.1);
+            buffer.resize(self.within(at, bytes)?, 0);
+            self.read(at, &mut buffer)?;
+            self.ahead = (at, buffer);
+        }
+        Ok(())
+    }
+
     /// Fills `buffer` from one place.
     pub(super) fn read(&self, at: u64, buffer: &mut [u8]) -> Result<()> {
         self.within(at, u64::try_from(buffer.len()).unwrap_or(u64::MAX))?;
+        let from = at.checked_sub(self.ahead.0).and_then(|from| usize::try_from(from).ok());
+        let known = from.and_then(|from| self.ahead.1.get(from..from.checked_add(buffer.len())?));
+        if let Some(known) = known {
+            buffer.copy_from_slice(known);
+            return Ok(());
+        }
         self.file.read_exact_at(buffer, at).map_err(|error| match error.kind() {
             std::io::ErrorKind::UnexpectedEof => {
                 file_error(self.path(), "the file became shorter while it was read", error)

@@ -43,7 +43,7 @@ fn shape(file: &ParquetFile, name: &str) -> Vec<usize> {
 
 /// Gigabytes of output per second, the best of a few.
 fn rate(bytes: usize, mut work: impl FnMut()) -> f64 {
-    let best = (0..std::env::var("REPS").map_or(5, |n| n.parse().unwrap())).map(|_| {
+    let best = (0..5).map(|_| {
         let start = Instant::now();
         work();
         start.elapsed().as_secs_f64()
@@ -59,11 +59,7 @@ fn measure(path: &Path, what: &str) {
         let shape = shape(&file, field.name());
         let bytes = usize::try_from(rows).unwrap() * shape.iter().product::<usize>() * dtype.size();
         let numbers = rate(bytes, || drop(file.numbers(field.name(), 0..rows, &shape).unwrap()));
-        let arrays = if std::env::var("NOARR").is_ok() {
-            0.0
-        } else {
-            rate(bytes, || drop(file.read(&[field.name()], 0..rows).unwrap()))
-        };
+        let arrays = rate(bytes, || drop(file.read(&[field.name()], 0..rows).unwrap()));
         // Rows in the middle, as an episode of a file with many.
         let part = 300.min(rows);
         let start = Instant::now();

@@ -120,7 +120,12 @@ impl VideoFile {
         let mut command = Command::new(ffmpeg.program());
         // FFREPORT would make it write files.
         command.env_remove("FFREPORT").env("AV_LOG_FORCE_NOCOLOR", "1");
-        command.args(["-nostdin", "-hide_banner", "-nostats", "-loglevel", "repeat+level+info", "-xerror"]);
+        command.args(["-nostdin", "-hide_banner", "-nostats", "-loglevel", "repeat+level+info"]);
+        if self.short.is_none() {
+            // A damaged frame ends the run instead of being patched up. Not where the end is known to be cut off:
+            // reading ahead meets it before the last whole frames are out.
+            command.arg("-xerror");
+        }
         command.args(["-protocol_whitelist", "file,pipe", "-f", "mov"]);
         // The index knows the edits; the program gives the track as it is stored, so both mean the same frame.
         command.args(["-ignore_editlist", "1", "-copyts", "-noautorotate"]);

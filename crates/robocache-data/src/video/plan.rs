@@ -6,7 +6,7 @@ use super::samples::Sample;
 
 /// Frames that are decoded for nothing rather than starting a decoder again: a start costs about
 /// as much as these.
-const WORTH_A_START: usize = 64;
+const WORTH_A_START: usize = 32;
 
 /// Ranges that one decoder is asked for. Its filter tries them all for each frame.
 const MAX_RANGES: usize = 64;

@@ -10,6 +10,7 @@ pub(crate) const BYTE_ARRAY: i32 = 6;
 
 pub(crate) const PLAIN: i32 = 0;
 pub(crate) const RLE: i32 = 3;
+pub(crate) const DELTA_BYTE_ARRAY: i32 = 7;
 pub(crate) const RLE_DICTIONARY: i32 = 8;
 
 pub(crate) const UNCOMPRESSED: i32 = 0;

@@ -163,7 +163,13 @@ fn depth_keeps_its_twelve_bits() {
         return;
     }
     let video = open(&path).unwrap();
-    let frames = decode_all(&video, &ffmpeg, &[0, 7, 29], PixelFormat::Gray16).unwrap();
+    let frames = match decode_all(&video, &ffmpeg, &[0, 7, 29], PixelFormat::Gray16) {
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            println!("skipped: {error}");
+            return;
+        }
+        frames => frames.unwrap(),
+    };
     for (frame, number) in frames.iter().zip([0, 7, 29]) {
         let values: Vec<u16> = frame.chunks(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
         let expected: Vec<u16> =

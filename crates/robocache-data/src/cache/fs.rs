@@ -1,0 +1,171 @@
+//! The file system as the cache's writer uses it: few operations, so that tests can make each of
+//! them fail, and drop what was not synced.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use robocache::{Error, ErrorKind, Result};
+
+use crate::limits::file_error;
+
+/// A file that is being written.
+pub(crate) trait FileOut: Write + Send {
+    /// Waits until everything that was written is on the disk.
+    fn sync(&mut self) -> std::io::Result<()>;
+}
+
+/// What the writer does to the file system.
+pub(crate) trait Fs: Send + Sync + std::fmt::Debug {
+    /// A new folder; its parents exist.
+    fn create_dir(&self, path: &Path) -> std::io::Result<()>;
+    /// A new file.
+    fn create(&self, path: &Path) -> std::io::Result<Box<dyn FileOut>>;
+    /// Moves a file or folder onto a name in one step; a file of that name is replaced.
+    fn rename(&self, from: &Path, to: &Path) -> std::io::Result<()>;
+    /// Waits until the entries of a folder are on the disk.
+    fn sync_dir(&self, path: &Path) -> std::io::Result<()>;
+    /// Removes a file or a whole folder.
+    fn remove(&self, path: &Path) -> std::io::Result<()>;
+}
+
+/// The real one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Os;
+
+struct OsFile(File);
+
+impl Write for OsFile {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl FileOut for OsFile {
+    fn sync(&mut self) -> std::io::Result<()> {
+        self.0.sync_all()
+    }
+}
+
+impl Fs for Os {
+    fn create_dir(&self, path: &Path) -> std::io::Result<()> {
+        std::fs::create_dir(path)
+    }
+
+    fn create(&self, path: &Path) -> std::io::Result<Box<dyn FileOut>> {
+        Ok(Box::new(OsFile(OpenOptions::new().write(true).create_new(true).open(path)?)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> std::io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn sync_dir(&self, path: &Path) -> std::io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn remove(&self, path: &Path) -> std::io::Result<()> {
+        if path.symlink_metadata()?.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }
+    }
+}
+
+/// A folder in which things become visible whole or not at all.
+#[derive(Debug)]
+pub(crate) struct Folder<'f> {
+    pub(crate) path: PathBuf,
+    pub(crate) fs: &'f dyn Fs,
+}
+
+impl Folder<'_> {
+    /// Makes the folder with its missing parents.
+    pub(crate) fn create_all(&self) -> Result<()> {
+        let mut missing: Vec<&Path> = self.path.ancestors().take_while(|path| !path.exists()).collect();
+        while let Some(path) = missing.pop() {
+            if path.as_os_str().is_empty() {
+                continue;
+            }
+            match self.fs.create_dir(path) {
+                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                    return Err(file_error(path, "cannot make the folder", error));
+                }
+                _ => {}
+            }
+            if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+                self.fs.sync_dir(parent).map_err(|error| file_error(parent, "cannot sync the folder", error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A name that nobody else uses; the owner's process is part of it, so that `gc` can tell what
+    /// was left behind.
+    pub(crate) fn temporary(&self, name: &str) -> PathBuf {
+        use std::sync::atomic::{AtomicU64, Ordering};
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        self.path.join(format!(".tmp-{}-{number}-{name}", std::process::id()))
+    }
+
+    /// Writes a file whole: temporary file, sync, rename, sync of the folder.
+    pub(crate) fn commit_file(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let temporary = self.temporary(name);
+        let written = self.write(&temporary, bytes).and_then(|()| self.commit(&temporary, name));
+        if written.is_err() {
+            // The error that matters is the first.
+            let _ = self.fs.remove(&temporary);
+        }
+        written
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> Result<()> {
+        let write = || {
+            let mut file = self.fs.create(path)?;
+            file.write_all(bytes)?;
+            file.sync()
+        };
+        write().map_err(|error| file_error(path, "cannot write", error))
+    }
+
+    /// Gives what was written and synced under a temporary name its own.
+    pub(crate) fn commit(&self, temporary: &Path, name: &str) -> Result<()> {
+        let path = self.path.join(name);
+        self.fs.rename(temporary, &path).map_err(|error| file_error(&path, "cannot move into place", error))?;
+        self.fs.sync_dir(&self.path).map_err(|error| file_error(&self.path, "cannot sync the folder", error))
+    }
+}
+
+/// The right to write to a cache, for as long as it lives; ends with the process, however that ends.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Takes the lock or says who has it.
+    pub(crate) fn take(folder: &Path) -> Result<Self> {
+        let path = folder.join("lock");
+        let cannot = |error| file_error(&path, "cannot open the lock", error);
+        let mut file =
+            OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path).map_err(cannot)?;
+        // SAFETY: the descriptor is open.
+        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
+            let error = std::io::Error::last_os_error();
+            if error.kind() == std::io::ErrorKind::WouldBlock {
+                let owner = std::fs::read_to_string(&path).unwrap_or_default();
+                let owner = owner.trim();
+                let who = if owner.is_empty() { "another process".to_owned() } else { format!("process {owner}") };
+                let text = format!("{who} is writing to this cache; wait until it is done");
+                return Err(Error::new(ErrorKind::FileError, text).path(folder));
+            }
+            return Err(file_error(&path, "this file system cannot lock files, so writers are not safe", error));
+        }
+        // Only for the message above.
+        let _ = file.set_len(0).and_then(|()| file.write_all(std::process::id().to_string().as_bytes()));
+        Ok(Self { _file: file })
+    }
+}

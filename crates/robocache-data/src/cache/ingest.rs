@@ -1,0 +1,319 @@
+//! From a dataset to a cache: planned, done by all cores, put together.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use robocache::{Error, ErrorKind, Result};
+
+use super::fs::{Folder, Fs, Lock, Os};
+use super::index::Index;
+use super::layout::{FORMAT, MANIFEST, PLAN, Plan, SHARDS, Skipped, UNIT, Unit, UnitManifest, VERSION, read_json, to_json};
+use super::plan::IngestOptions;
+use super::stats::StreamStats;
+use super::unit::{Work, unit_folder};
+use super::{DoneUnit, Manifest};
+use crate::Limits;
+use crate::findings::Progress;
+use crate::limits::{corrupt, file_error};
+use crate::model::Dataset;
+
+/// What an ingest did.
+#[derive(Debug, Clone, PartialEq)]
+pub struct IngestReport {
+    /// Episodes in the cache now.
+    pub episodes: usize,
+    /// Episodes that could not be taken.
+    pub skipped: Vec<Skipped>,
+    /// Units that were done before.
+    pub units_before: usize,
+    /// Units that were done now.
+    pub units_done: usize,
+    /// Frames that were done now.
+    pub frames: u64,
+    /// Bytes of the cache's shards.
+    pub bytes: u64,
+}
+
+/// Makes a cache of a dataset, or goes on where an earlier ingest ended.
+pub fn ingest(
+    source: &Path,
+    out: &Path,
+    options: &IngestOptions,
+    limits: &Limits,
+    progress: &Progress<'_>,
+) -> Result<IngestReport> {
+    ingest_on(&Os, source, out, options, limits, progress)
+}
+
+pub(crate) fn ingest_on(
+    fs: &dyn Fs,
+    source: &Path,
+    out: &Path,
+    options: &IngestOptions,
+    limits: &Limits,
+    progress: &Progress<'_>,
+) -> Result<IngestReport> {
+    let dataset = Dataset::open(source, limits)?;
+    let _lock = prepare(fs, out)?;
+    let plan = plan_source(fs, &dataset, source, out, options)?;
+    let (before, work) = open_units(&plan, out, source)?;
+    let total: u64 = work.iter().map(|unit| unit.frames).sum();
+    let done = AtomicU64::new(0);
+    let step = |frames: u64| {
+        let so_far = done.fetch_add(frames, Ordering::Relaxed) + frames;
+        (progress.step)(usize::try_from(so_far).unwrap_or(usize::MAX), usize::try_from(total).unwrap_or(usize::MAX));
+    };
+    (progress.step)(0, usize::try_from(total).unwrap_or(usize::MAX));
+    let runner = Runner { fs, out, plan: &plan, dataset: &dataset, strict: options.strict, step: &step, progress };
+    let outcome = runner.run(&work, options.workers);
+    // What is done is made known also where the rest failed.
+    let manifest = merge_on(fs, out)?;
+    outcome?;
+    Ok(IngestReport {
+        episodes: manifest.units.iter().map(|unit| unit.episodes).sum(),
+        skipped: manifest.skipped.clone(),
+        units_before: before,
+        units_done: work.len(),
+        frames: done.load(Ordering::Relaxed),
+        bytes: manifest.units.iter().map(|unit| unit.bytes).sum(),
+    })
+}
+
+/// Plans an ingest without doing it; units of earlier sources stay as they are.
+pub fn plan(source: &Path, out: &Path, options: &IngestOptions, limits: &Limits) -> Result<Plan> {
+    let dataset = Dataset::open(source, limits)?;
+    let _lock = prepare(&Os, out)?;
+    plan_source(&Os, &dataset, source, out, options)
+}
+
+/// Does one unit of a plan, for schedulers; several processes can do different units at once.
+pub fn process_unit(out: &Path, unit: usize, strict: bool, limits: &Limits) -> Result<Vec<Skipped>> {
+    let plan: Plan = read_json(&out.join(PLAN))?;
+    let unit = plan.units.get(unit).copied();
+    let unit = unit.ok_or_else(|| Error::invalid("unit", format!("expected 0 to {}", plan.units.len().saturating_sub(1))))?;
+    if is_done(out, &unit) {
+        return Ok(read_unit(&unit_folder(out, &unit), None)?.skipped);
+    }
+    let source = plan.sources.get(unit.source).ok_or_else(|| corrupt(&out.join(PLAN), "a unit has no source"))?;
+    let dataset = Dataset::open(&source.path, limits)?;
+    let work = Work {
+        root: out,
+        fs: &Os,
+        plan: &plan,
+        source,
+        dataset: &dataset,
+        strict,
+        progress: &|_| {},
+        interrupted: &|| false,
+    };
+    Ok(work.process(&unit)?.skipped)
+}
+
+/// Puts the units that are done together, so that the cache has them.
+pub fn merge(out: &Path) -> Result<IngestReport> {
+    let _lock = prepare(&Os, out)?;
+    let manifest = merge_on(&Os, out)?;
+    Ok(IngestReport {
+        episodes: manifest.units.iter().map(|unit| unit.episodes).sum(),
+        skipped: manifest.skipped.clone(),
+        units_before: manifest.units.len(),
+        units_done: 0,
+        frames: 0,
+        bytes: manifest.units.iter().map(|unit| unit.bytes).sum(),
+    })
+}
+
+/// Makes the folders and takes the lock.
+fn prepare(fs: &dyn Fs, out: &Path) -> Result<Lock> {
+    if out.exists() && !out.join(PLAN).exists() && !is_empty(out)? {
+        let text = "the folder has other files in it; ingest into a new or empty folder";
+        return Err(Error::new(ErrorKind::FileError, text).path(out));
+    }
+    Folder { path: out.to_path_buf(), fs }.create_all()?;
+    let lock = Lock::take(out)?;
+    Folder { path: out.join(SHARDS), fs }.create_all()?;
+    Ok(lock)
+}
+
+/// Whether a folder holds nothing, or only what an ingest leaves that was killed in its first moment.
+fn is_empty(out: &Path) -> Result<bool> {
+    let entries = std::fs::read_dir(out).map_err(|error| file_error(out, "cannot list the folder", error))?;
+    let is_ours = |name: &str| name == "lock" || name == SHARDS || name.starts_with(".tmp-");
+    Ok(entries.flatten().all(|entry| entry.file_name().to_str().is_some_and(is_ours)))
+}
+
+/// The plan with this source in it.
+fn plan_source(fs: &dyn Fs, dataset: &Dataset, source: &Path, out: &Path, options: &IngestOptions) -> Result<Plan> {
+    let path = out.join(PLAN);
+    let mut plan: Plan = if path.exists() { read_json(&path)? } else { Plan::new(options)? };
+    let source = source.canonicalize().map_err(|error| file_error(source, "cannot find", error))?;
+    let name = source.file_name().map(|name| name.to_string_lossy().into_owned());
+    let tag = options.tag.clone().or(name).unwrap_or_default();
+    let fingerprint = dataset.fingerprint()?;
+    if plan.find(&source, &fingerprint, &tag)?.is_none() {
+        plan.add(dataset, &source, fingerprint, tag, options)?;
+        Folder { path: out.to_path_buf(), fs }.commit_file(PLAN, &to_json(&plan)?)?;
+    }
+    Ok(plan)
+}
+
+fn is_done(out: &Path, unit: &Unit) -> bool {
+    unit_folder(out, unit).join(UNIT).exists()
+}
+
+/// How many units are done, and those of this source that are not.
+fn open_units(plan: &Plan, out: &Path, source: &Path) -> Result<(usize, Vec<Unit>)> {
+    let source = source.canonicalize().map_err(|error| file_error(source, "cannot find", error))?;
+    let is_open = |unit: &&Unit| {
+        let from = plan.sources.get(unit.source).map(|known| &known.path);
+        from == Some(&source) && !is_done(out, unit)
+    };
+    let done = plan.units.iter().filter(|unit| is_done(out, unit)).count();
+    Ok((done, plan.units.iter().filter(is_open).copied().collect()))
+}
+
+struct Runner<'a> {
+    fs: &'a dyn Fs,
+    out: &'a Path,
+    plan: &'a Plan,
+    dataset: &'a Dataset,
+    strict: bool,
+    step: &'a (dyn Fn(u64) + Sync),
+    progress: &'a Progress<'a>,
+}
+
+impl Runner<'_> {
+    /// Does units in threads; the first failure stops all.
+    fn run(&self, units: &[Unit], workers: Option<usize>) -> Result<()> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let workers = workers.unwrap_or(cores).clamp(1, units.len().max(1));
+        let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let failure: Mutex<Option<Error>> = Mutex::new(None);
+        let interrupted = || stop.load(Ordering::Relaxed) || (self.progress.interrupted)();
+        let work = || {
+            while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if interrupted() {
+                    break;
+                }
+                let done = self.plan.sources.get(unit.source).ok_or_else(|| Error::invalid("plan", "no source")).and_then(|source| {
+                    let work = Work {
+                        root: self.out,
+                        fs: self.fs,
+                        plan: self.plan,
+                        source,
+                        dataset: self.dataset,
+                        strict: self.strict,
+                        progress: self.step,
+                        interrupted: &interrupted,
+                    };
+                    work.process(unit)
+                });
+                if let Err(error) = done {
+                    stop.store(true, Ordering::Relaxed);
+                    if let Ok(mut first) = failure.lock() {
+                        first.get_or_insert(error);
+                    }
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..workers {
+                scope.spawn(work);
+            }
+            work();
+        });
+        match failure.into_inner().ok().flatten() {
+            Some(error) => Err(error),
+            None if (self.progress.interrupted)() => Err(Error::new(ErrorKind::Interrupted, "interrupted")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Writes the manifest and the index of what is done.
+fn merge_on(fs: &dyn Fs, out: &Path) -> Result<Manifest> {
+    let (mut manifest, index) = put_together(out)?;
+    let (bytes, sums) = index.to_file()?;
+    let folder = Folder { path: out.to_path_buf(), fs };
+    // A name of its own: readers of the old manifest keep the old index.
+    let sum = sums.iter().fold(0, |all, sum| crc32c::crc32c_append(all, &sum.to_le_bytes()));
+    manifest.index = format!("index-{sum:08x}.arrow");
+    manifest.index_crc32c = sums;
+    if !out.join(&manifest.index).exists() {
+        folder.commit_file(&manifest.index, &bytes)?;
+    }
+    folder.commit_file(MANIFEST, &to_json(&manifest)?)?;
+    Ok(manifest)
+}
+
+/// The manifest and the index of the units that are done now.
+pub(super) fn put_together(out: &Path) -> Result<(Manifest, Index)> {
+    let plan: Plan = read_json(&out.join(PLAN))?;
+    let mut units = Vec::new();
+    let mut done = Vec::new();
+    let mut stats: HashMap<usize, StreamStats> = HashMap::new();
+    for unit in plan.units.iter().filter(|unit| is_done(out, unit)) {
+        let folder = unit_folder(out, unit);
+        let bytes = read_unit_bytes(&folder)?;
+        let manifest = parse_unit(&folder, &bytes)?;
+        done.push(DoneUnit {
+            unit: unit.unit,
+            episodes: manifest.episodes.len(),
+            bytes: manifest.files.iter().map(|file| file.bytes).sum(),
+            crc32c: crc32c::crc32c(&bytes),
+        });
+        for (file, own) in manifest.files.iter().zip(&manifest.stats) {
+            if let Some(own) = own {
+                match stats.entry(file.stream) {
+                    std::collections::hash_map::Entry::Occupied(mut all) => all.get_mut().merge(own)?,
+                    std::collections::hash_map::Entry::Vacant(place) => {
+                        place.insert(own.clone());
+                    }
+                }
+            }
+        }
+        units.push(manifest);
+    }
+    let index = Index::from_units(&plan, &units)?;
+    let named = |(stream, stats): (&usize, &StreamStats)| Some((plan.streams.get(*stream)?.name.clone(), stats.summary()));
+    let manifest = Manifest {
+        format: FORMAT.to_owned(),
+        version: VERSION,
+        complete: done.len() == plan.units.len(),
+        stats: stats.iter().filter_map(named).collect::<BTreeMap<_, _>>(),
+        skipped: units.iter().flat_map(|unit| unit.skipped.iter().cloned()).collect(),
+        sources: plan.sources,
+        streams: plan.streams,
+        units: done,
+        index: String::new(),
+        index_crc32c: Vec::new(),
+    };
+    Ok((manifest, index))
+}
+
+/// Reads `unit.json`, whose checksum must be this one where it is known.
+pub(super) fn read_unit(folder: &Path, crc32c: Option<u32>) -> Result<UnitManifest> {
+    let bytes = read_unit_bytes(folder)?;
+    if crc32c.is_some_and(|sum| sum != crc32c::crc32c(&bytes)) {
+        return Err(corrupt(&folder.join(UNIT), "its checksum is wrong"));
+    }
+    parse_unit(folder, &bytes)
+}
+
+fn read_unit_bytes(folder: &Path) -> Result<Vec<u8>> {
+    let path: PathBuf = folder.join(UNIT);
+    std::fs::read(&path).map_err(|error| file_error(&path, "cannot read", error))
+}
+
+fn parse_unit(folder: &Path, bytes: &[u8]) -> Result<UnitManifest> {
+    let path = folder.join(UNIT);
+    let unit: UnitManifest =
+        serde_json::from_slice(bytes).map_err(|error| corrupt(&path, format!("expected JSON of a unit: {error}")))?;
+    if unit.format != FORMAT || unit.version > VERSION {
+        let text = format!("version {} of {:?} is not known; update RoboCache", unit.version, unit.format);
+        return Err(Error::new(ErrorKind::Unsupported, text).path(&path));
+    }
+    Ok(unit)
+}

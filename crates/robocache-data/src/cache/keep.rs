@@ -1,0 +1,161 @@
+//! Keeping a cache: verification and cleaning up.
+
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+use robocache::{Error, ErrorKind, Result};
+use serde::Serialize;
+
+use super::blocks::BLOCK;
+use super::fs::Lock;
+use super::layout::{MANIFEST, SHARDS};
+use super::{Cache, Manifest, layout};
+use crate::findings::Progress;
+use crate::limits::file_error;
+
+/// A part of a cache that cannot be trusted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Damage {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub message: String,
+    /// The first byte of the bad block, where it is one block.
+    pub offset: Option<u64>,
+    /// The places of the episodes that it held.
+    pub episodes: Vec<usize>,
+}
+
+/// What a verification saw.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct VerifyReport {
+    /// Files that were read.
+    pub files: usize,
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// What cannot be trusted.
+    pub damage: Vec<Damage>,
+}
+
+/// Reads every byte of a cache and compares all checksums.
+pub fn verify(root: &Path, progress: &Progress<'_>) -> Result<VerifyReport> {
+    let cache = Cache::open(root)?;
+    let work: Vec<(usize, usize)> =
+        cache.manifest.units.iter().flat_map(|unit| (0..cache.streams().len()).map(move |s| (unit.unit, s))).collect();
+    let done = std::sync::atomic::AtomicUsize::new(0);
+    let look = |&(unit, stream): &(usize, usize)| -> Result<(u64, Vec<Damage>)> {
+        if (progress.interrupted)() {
+            return Err(Error::new(ErrorKind::Interrupted, "interrupted"));
+        }
+        let seen = cache.look_at(unit, stream);
+        let so_far = done.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+        (progress.step)(so_far, work.len());
+        Ok(seen)
+    };
+    let seen = work.par_iter().map(look).collect::<Result<Vec<_>>>()?;
+    let mut report = VerifyReport { files: 0, bytes: 0, damage: Vec::new() };
+    for (bytes, damage) in seen {
+        report.files += usize::from(bytes > 0);
+        report.bytes += bytes;
+        for damage in damage {
+            // A unit whose own description is bad shows up once for every stream.
+            if !report.damage.contains(&damage) {
+                report.damage.push(damage);
+            }
+        }
+    }
+    Ok(report)
+}
+
+impl Cache {
+    /// Bytes of a file, and what is wrong with it.
+    fn look_at(&self, unit: usize, stream: usize) -> (u64, Vec<Damage>) {
+        let of_unit: Vec<usize> = (0..self.len()).filter(|&at| self.index.unit(at) == unit).collect();
+        let whole = |error: &Error| Damage {
+            path: error.file().unwrap_or(&self.root).to_path_buf(),
+            message: error.to_string(),
+            offset: None,
+            episodes: of_unit.clone(),
+        };
+        let facts = match self.unit(unit) {
+            Ok(open) => open.manifest.files.iter().find(|file| file.stream == stream),
+            Err(error) => return (0, vec![whole(&error)]),
+        };
+        let Some(facts) = facts else {
+            return (0, Vec::new());
+        };
+        let shard = match self.shard(unit, stream) {
+            Ok(shard) => shard,
+            Err(error) => return (facts.bytes, vec![whole(&error)]),
+        };
+        let folder = self.root.join(SHARDS).join(format!("unit-{unit:06}"));
+        let damage = |block: usize| {
+            let rows = shard.rows_of_block(block);
+            let touches = |at: &usize| {
+                let (first, count) = self.index.rows(*at, stream);
+                rows.iter().any(|rows| first < rows.end && first + count > rows.start)
+            };
+            Damage {
+                path: folder.join(&facts.file),
+                message: format!("the checksum of block {block} is wrong"),
+                offset: Some((block * BLOCK) as u64),
+                episodes: of_unit.iter().copied().filter(touches).collect(),
+            }
+        };
+        (facts.bytes, shard.verify().into_iter().map(damage).collect())
+    }
+}
+
+/// What a clean-up removed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Collected {
+    /// Files and folders.
+    pub removed: Vec<PathBuf>,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// Removes what crashed writers left behind and indices that no manifest names. Nothing that a
+/// reader has open is changed: it is only unlinked.
+pub fn collect_garbage(root: &Path) -> Result<Collected> {
+    let _lock = Lock::take(root)?;
+    let manifest: Option<Manifest> =
+        if root.join(MANIFEST).exists() { Some(layout::read_json(&root.join(MANIFEST))?) } else { None };
+    let mut collected = Collected { removed: Vec::new(), bytes: 0 };
+    for folder in [root.to_path_buf(), root.join(SHARDS)] {
+        let Ok(entries) = std::fs::read_dir(&folder) else { continue };
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let is_old_index = name.starts_with("index-")
+                && name.ends_with(".arrow")
+                && manifest.as_ref().is_some_and(|manifest| manifest.index != name);
+            if (name.starts_with(".tmp-") && !is_alive(&name)) || is_old_index {
+                let path = entry.path();
+                collected.bytes += size(&path);
+                let removed = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+                removed.map_err(|error| file_error(&path, "cannot remove", error))?;
+                collected.removed.push(path);
+            }
+        }
+    }
+    collected.removed.sort();
+    Ok(collected)
+}
+
+/// Whether the process that a temporary name belongs to still runs. We hold the lock, but units may
+/// be done by processes that do not need it.
+fn is_alive(name: &str) -> bool {
+    let pid = name.strip_prefix(".tmp-").and_then(|rest| rest.split('-').next()?.parse::<i32>().ok());
+    // SAFETY: signal 0 only asks.
+    pid.is_some_and(|pid| pid > 0 && unsafe { libc::kill(pid, 0) } == 0)
+}
+
+fn size(path: &Path) -> u64 {
+    match path.symlink_metadata() {
+        Ok(metadata) if metadata.is_dir() => {
+            std::fs::read_dir(path).map(|entries| entries.flatten().map(|entry| size(&entry.path())).sum()).unwrap_or(0)
+        }
+        Ok(metadata) => metadata.len(),
+        Err(_) => 0,
+    }
+}

@@ -1,0 +1,268 @@
+//! The cache: streams at their own rates, decoded once, laid out so that any window is one
+//! contiguous read. `docs/cache.md` is the format.
+//!
+//! `plan` decides what is to be done, `unit` does it, `ingest` has it done by all cores and puts
+//! the results together, `shard` is a stream's file, `index` the table of episodes.
+
+mod blocks;
+mod fs;
+mod index;
+mod ingest;
+mod keep;
+mod layout;
+mod pictures;
+mod plan;
+mod shard;
+mod sketch;
+mod stats;
+mod unit;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use robocache::{DType, Error, ErrorKind, Result, Tensor, ensure};
+use serde::{Deserialize, Serialize};
+
+use self::index::Index;
+use self::layout::{MANIFEST, PLAN, SHARDS, UnitManifest, read_json};
+use self::shard::{RowsRef, Shard};
+use self::unit::unit_folder;
+use crate::limits::corrupt;
+
+pub use self::index::CachedEpisode;
+pub use self::ingest::{IngestReport, ingest, merge, plan, process_unit};
+pub use self::keep::{Collected, Damage, VerifyReport, collect_garbage, verify};
+pub use self::layout::{CachedSource, CachedStream, Encoding, Plan, Skipped, Unit};
+pub use self::plan::{Choice, Images, IngestOptions};
+pub use self::stats::Summary;
+
+/// A unit that is done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DoneUnit {
+    /// Its number.
+    pub unit: usize,
+    /// Its episodes that were taken.
+    pub episodes: usize,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// CRC-32C of its `unit.json`.
+    pub crc32c: u32,
+}
+
+/// `manifest.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Manifest {
+    pub(crate) format: String,
+    pub(crate) version: u32,
+    /// Whether all units of the plan are done.
+    pub(crate) complete: bool,
+    pub(crate) sources: Vec<CachedSource>,
+    pub(crate) streams: Vec<CachedStream>,
+    pub(crate) units: Vec<DoneUnit>,
+    pub(crate) index: String,
+    pub(crate) index_crc32c: Vec<u32>,
+    pub(crate) stats: BTreeMap<String, Summary>,
+    pub(crate) skipped: Vec<Skipped>,
+}
+
+/// A cache, opened to be read. Many processes can do so at once, while one may be writing.
+#[derive(Debug)]
+pub struct Cache {
+    root: PathBuf,
+    manifest: Manifest,
+    index: Index,
+    /// By the unit's number.
+    units: Vec<OnceLock<OpenUnit>>,
+}
+
+#[derive(Debug)]
+struct OpenUnit {
+    manifest: UnitManifest,
+    /// By the stream's place.
+    shards: Vec<OnceLock<Shard>>,
+}
+
+impl Cache {
+    /// Opens a cache. One whose ingest was cut off opens too, with the units that were done.
+    pub fn open(root: &Path) -> Result<Self> {
+        let path = root.join(MANIFEST);
+        if path.symlink_metadata().is_ok() {
+            let manifest: Manifest = read_json(&path)?;
+            let index = Index::open(&root.join(&manifest.index), &manifest.index_crc32c, manifest.streams.len())?;
+            return Ok(Self::with(root, manifest, index));
+        }
+        if root.join(PLAN).symlink_metadata().is_ok() {
+            let (manifest, index) = ingest::put_together(root)?;
+            return Ok(Self::with(root, manifest, index));
+        }
+        let text = "no cache: expected manifest.json in the folder; make one with robocache ingest";
+        Err(Error::new(ErrorKind::FileError, text).path(root))
+    }
+
+    fn with(root: &Path, manifest: Manifest, index: Index) -> Self {
+        let units = manifest.units.iter().map(|unit| unit.unit + 1).max().unwrap_or(0);
+        let units = (0..units).map(|_| OnceLock::new()).collect();
+        Self { root: root.to_path_buf(), manifest, index, units }
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.root
+    }
+
+    /// Whether everything that was planned is there.
+    pub fn is_complete(&self) -> bool {
+        self.manifest.complete
+    }
+
+    /// Where its episodes come from.
+    pub fn sources(&self) -> &[CachedSource] {
+        &self.manifest.sources
+    }
+
+    /// All streams.
+    pub fn streams(&self) -> &[CachedStream] {
+        &self.manifest.streams
+    }
+
+    /// The place of a stream.
+    pub fn stream(&self, name: &str) -> Result<usize> {
+        let streams = self.streams();
+        streams.iter().position(|stream| stream.name == name).ok_or_else(|| {
+            let names: Vec<_> = streams.iter().map(|stream| &*stream.name).collect();
+            Error::invalid("stream", format!("there is no {name:?}; the streams are {}", names.join(", ")))
+        })
+    }
+
+    /// Statistics of the streams with numbers or pictures, by name.
+    pub fn stats(&self) -> &BTreeMap<String, Summary> {
+        &self.manifest.stats
+    }
+
+    /// Episodes that could not be taken.
+    pub fn skipped(&self) -> &[Skipped] {
+        &self.manifest.skipped
+    }
+
+    /// The units that are there.
+    pub fn units(&self) -> &[DoneUnit] {
+        &self.manifest.units
+    }
+
+    /// How many episodes there are.
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// An episode, by its place.
+    pub fn episode(&self, at: usize) -> Result<CachedEpisode> {
+        ensure!(at < self.len(), "episode", "expected 0 to {}, got {at}", self.len().saturating_sub(1));
+        Ok(self.index.episode(at))
+    }
+
+    /// The samples of a stream in an episode, as they are kept: `[samples, shape...]` for raw
+    /// streams, whatever their size.
+    pub fn numbers(&self, at: usize, stream: usize) -> Result<Tensor> {
+        let (shard, first, count, meta) = self.place(at, stream)?;
+        let dtype = meta.number_type().filter(|_| meta.encoding == Encoding::Raw);
+        let dtype = dtype.ok_or_else(|| Error::invalid("stream", format!("{:?} is not kept as numbers", meta.name)))?;
+        let shape: Vec<usize> = [count].into_iter().chain(meta.shape.iter().copied()).collect();
+        let mut tensor = Tensor::zeros(&shape, dtype)?;
+        let row_bytes = meta.row_bytes();
+        let bytes = tensor_bytes_mut(&mut tensor);
+        for (row, place) in bytes.chunks_exact_mut(row_bytes.max(1)).enumerate() {
+            place.copy_from_slice(shard.rows(first + row as u64, 1, row_bytes)?.values);
+        }
+        Ok(tensor)
+    }
+
+    /// Decodes pictures of a stream that is kept as JPEG: `[samples, height, width, channels]`.
+    pub fn pictures(&self, at: usize, stream: usize, range: std::ops::Range<usize>) -> Result<Tensor> {
+        let (shard, first, count, meta) = self.place(at, stream)?;
+        ensure!(
+            meta.encoding == Encoding::Jpeg && range.start <= range.end && range.end <= count,
+            "samples",
+            "{:?} has {count} samples, got {range:?}",
+            meta.name
+        );
+        let shape: Vec<usize> = [range.len()].into_iter().chain(meta.shape.iter().copied()).collect();
+        let mut tensor = Tensor::zeros(&shape, DType::U8)?;
+        let limits = crate::Limits::default();
+        let bytes = tensor.as_mut_slice::<u8>()?;
+        for (sample, place) in range.zip(bytes.chunks_exact_mut(meta.row_bytes().max(1))) {
+            let encoded = shard.item(first + sample as u64)?;
+            let image = crate::image::decode_image(shard.path(), encoded, &limits)?;
+            match image.pixels {
+                crate::image::Pixels::U8(pixels) if pixels.len() == place.len() => place.copy_from_slice(&pixels),
+                _ => return Err(corrupt(shard.path(), format!("picture {sample} has another size than the stream"))),
+            }
+        }
+        Ok(tensor)
+    }
+
+    /// The samples of a raw stream of numbers in an episode, without a copy.
+    pub(crate) fn rows(&self, at: usize, stream: usize) -> Result<RowsRef<'_>> {
+        let (shard, first, count, meta) = self.place(at, stream)?;
+        shard.rows(first, count, meta.row_bytes())
+    }
+
+    /// The stamps of a stream in an episode.
+    pub fn times(&self, at: usize, stream: usize) -> Result<Vec<i64>> {
+        let (shard, first, count, _) = self.place(at, stream)?;
+        shard.times(first, count)
+    }
+
+    /// One sample that is kept as JPEG or text.
+    pub fn item(&self, at: usize, stream: usize, sample: usize) -> Result<&[u8]> {
+        let (shard, first, count, meta) = self.place(at, stream)?;
+        ensure!(sample < count, "sample", "{:?} has {count} samples, got {sample}", meta.name);
+        shard.item(first + sample as u64)
+    }
+
+    fn place(&self, at: usize, stream: usize) -> Result<(&Shard, u64, usize, &CachedStream)> {
+        ensure!(at < self.len(), "episode", "expected 0 to {}, got {at}", self.len().saturating_sub(1));
+        let meta = self.streams().get(stream).ok_or_else(|| Error::invalid("stream", "there is no such stream"))?;
+        let (first, count) = self.index.rows(at, stream);
+        let episode = || format!("reading {} of episode {}", meta.name, self.index.episode(at).index);
+        let shard = self.shard(self.index.unit(at), stream).map_err(|error| error.while_doing(episode()))?;
+        Ok((shard, first, usize::try_from(count).unwrap_or(usize::MAX), meta))
+    }
+
+    fn shard(&self, unit: usize, stream: usize) -> Result<&Shard> {
+        let open = self.unit(unit)?;
+        let slot = open.shards.get(stream).ok_or_else(|| Error::invalid("stream", "there is no such stream"))?;
+        if let Some(shard) = slot.get() {
+            return Ok(shard);
+        }
+        let facts = open.manifest.files.iter().find(|file| file.stream == stream);
+        let folder = unit_folder(&self.root, &open.manifest.unit);
+        let facts = facts.ok_or_else(|| corrupt(&folder, "the unit has no file for this stream"))?;
+        let shard = Shard::open(&folder, facts)?;
+        Ok(slot.get_or_init(|| shard))
+    }
+
+    fn unit(&self, unit: usize) -> Result<&OpenUnit> {
+        let slot = self.units.get(unit).ok_or_else(|| corrupt(&self.root, format!("there is no unit {unit}")))?;
+        if let Some(open) = slot.get() {
+            return Ok(open);
+        }
+        let folder = self.root.join(SHARDS).join(format!("unit-{unit:06}"));
+        let known = self.manifest.units.iter().find(|done| done.unit == unit);
+        let manifest = ingest::read_unit(&folder, known.map(|done| done.crc32c))?;
+        let shards = self.manifest.streams.iter().map(|_| OnceLock::new()).collect();
+        Ok(slot.get_or_init(|| OpenUnit { manifest, shards }))
+    }
+}
+
+fn tensor_bytes_mut(tensor: &mut Tensor) -> &mut [u8] {
+    let bytes = tensor.view().layout().count() * tensor.dtype().size();
+    let mut view = tensor.view_mut();
+    // SAFETY: the tensor owns that many initialised bytes and is borrowed for as long.
+    unsafe { std::slice::from_raw_parts_mut(view.data_mut(), bytes) }
+}

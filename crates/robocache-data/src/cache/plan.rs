@@ -1,0 +1,307 @@
+//! What is to be done: streams, and units of work that any process can do on its own.
+
+use std::path::Path;
+
+use robocache::{DType, Error, ErrorKind, Result, ensure};
+
+use super::layout::{CachedSource, CachedStream, Encoding, FORMAT, Plan, Unit, VERSION, whole};
+use crate::model::{Dataset, Interpolation, Kind, Span, StreamInfo, Values};
+
+/// Bytes that the largest stream of a unit should take: few enough files for any number of maps,
+/// small enough to be done again after a crash.
+const UNIT_BYTES: u64 = 256 << 20;
+const MOST_UNIT_FRAMES: u64 = 1 << 18;
+const LEAST_UNIT_FRAMES: u64 = 256;
+/// What JPEG makes of a picture, roughly.
+const JPEG_RATIO: u64 = 10;
+
+/// What becomes of pictures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Images {
+    /// JPEG; distances stay raw.
+    #[default]
+    Jpeg,
+    /// As they are.
+    Raw,
+    /// Left out.
+    Skip,
+}
+
+/// A stream that is wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// Its name in the source.
+    pub from: String,
+    /// Its name in the cache; the same where there is none.
+    pub to: Option<String>,
+    /// The type of its numbers in the cache; floats only.
+    pub dtype: Option<DType>,
+}
+
+/// How a dataset becomes a cache.
+#[derive(Debug, Clone)]
+pub struct IngestOptions {
+    /// The streams that are wanted; all where there is no list.
+    pub streams: Option<Vec<Choice>>,
+    /// Interpolation of streams, by their names in the cache.
+    pub methods: Vec<(String, Vec<Span>)>,
+    /// What becomes of pictures.
+    pub images: Images,
+    /// Height and width of pictures in the cache.
+    pub image_size: Option<(usize, usize)>,
+    /// Of JPEG pictures, 1 to 100.
+    pub quality: u8,
+    /// Stop at the first episode that cannot be taken.
+    pub strict: bool,
+    /// Threads; as many as there are cores where there is no number.
+    pub workers: Option<usize>,
+    /// What the source is called among several; its folder's name where there is none.
+    pub tag: Option<String>,
+    /// Frames of a unit, for tests and schedulers.
+    pub unit_frames: Option<u64>,
+}
+
+impl Default for IngestOptions {
+    fn default() -> Self {
+        Self {
+            streams: None,
+            methods: Vec::new(),
+            images: Images::default(),
+            image_size: None,
+            quality: 95,
+            strict: false,
+            workers: None,
+            tag: None,
+            unit_frames: None,
+        }
+    }
+}
+
+impl Plan {
+    /// A plan without work.
+    pub(crate) fn new(options: &IngestOptions) -> Result<Self> {
+        ensure!((1..=100).contains(&options.quality), "quality", "expected 1 to 100, got {}", options.quality);
+        if let Some((height, width)) = options.image_size {
+            let fits = |size: usize| (1..=16384).contains(&size);
+            ensure!(fits(height) && fits(width), "image_size", "expected 1 to 16384, got {height} x {width}");
+        }
+        Ok(Self {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            sources: Vec::new(),
+            streams: Vec::new(),
+            image_size: options.image_size,
+            quality: options.quality,
+            units: Vec::new(),
+        })
+    }
+
+    /// The source with this content, if it is planned already; one that has changed since is an error.
+    pub(crate) fn find(&self, path: &Path, fingerprint: &str, tag: &str) -> Result<Option<usize>> {
+        let same_place = |source: &&CachedSource| source.path == path || source.tag == tag;
+        if let Some(place) = self.sources.iter().position(|source| source.fingerprint == fingerprint) {
+            return Ok(Some(place));
+        }
+        match self.sources.iter().find(same_place) {
+            None => Ok(None),
+            Some(source) if source.path == path => {
+                let text = "the source has changed since it was ingested; ingest it into a new cache";
+                Err(Error::new(ErrorKind::InvalidArgument, text).argument("source").path(path))
+            }
+            Some(source) => {
+                let text = format!("another source is called {tag:?} already ({})", source.path.display());
+                Err(Error::new(ErrorKind::InvalidArgument, text).argument("tag"))
+            }
+        }
+    }
+
+    /// Adds a source and its work.
+    pub(crate) fn add(
+        &mut self,
+        dataset: &Dataset,
+        path: &Path,
+        fingerprint: String,
+        tag: String,
+        options: &IngestOptions,
+    ) -> Result<()> {
+        let mut streams = Vec::new();
+        for (place, info, choice) in chosen(dataset, options)? {
+            let Some(stream) = self.stream(dataset, place, info, &choice, options)? else {
+                continue;
+            };
+            let place = match self.streams.iter().position(|known| known.name == stream.name) {
+                None => {
+                    self.streams.push(stream);
+                    self.streams.len() - 1
+                }
+                Some(place) => {
+                    self.ensure_same(place, &stream)?;
+                    place
+                }
+            };
+            ensure!(
+                streams.iter().all(|(_, other)| *other != place),
+                "streams",
+                "two streams would be called {:?}",
+                info.name
+            );
+            streams.push((info.name.clone(), place));
+        }
+        ensure!(!streams.is_empty(), "streams", "no stream of the source can be taken");
+        let source = self.sources.len();
+        let taken: Vec<usize> = streams.iter().map(|&(_, place)| place).collect();
+        self.sources.push(CachedSource {
+            path: path.to_path_buf(),
+            format: dataset.format(),
+            fingerprint,
+            tag,
+            rate: dataset.rate(),
+            episodes: dataset.len(),
+            streams,
+            tasks: dataset.tasks().to_vec(),
+        });
+        self.add_units(dataset, source, &taken, options)
+    }
+
+    fn ensure_same(&self, place: usize, stream: &CachedStream) -> Result<()> {
+        let Some(known) = self.streams.get(place) else {
+            return Ok(());
+        };
+        ensure!(
+            known.dtype == stream.dtype && known.shape == stream.shape && known.encoding == stream.encoding,
+            "streams",
+            "{:?} is {} {:?} in this cache and {} {:?} in this source; rename it",
+            stream.name,
+            known.dtype,
+            known.shape,
+            stream.dtype,
+            stream.shape
+        );
+        Ok(())
+    }
+
+    /// A stream as the cache keeps it; `None` for one that is left out.
+    fn stream(
+        &self,
+        dataset: &Dataset,
+        place: usize,
+        info: &StreamInfo,
+        choice: &Choice,
+        options: &IngestOptions,
+    ) -> Result<Option<CachedStream>> {
+        let name = choice.to.as_deref().unwrap_or(&info.name);
+        let is_picture = matches!(info.kind, Kind::Image | Kind::Video | Kind::Depth);
+        if is_picture && options.images == Images::Skip {
+            return Ok(None);
+        }
+        let dtype = match (choice.dtype, info.dtype) {
+            (None, dtype) => dtype,
+            (Some(wanted), Some(given)) if wanted.is_float() && given.is_float() => Some(wanted),
+            (Some(wanted), _) => {
+                return Err(Error::invalid("streams", format!("{name:?} cannot become {wanted}: only floats can be cast")));
+            }
+        };
+        let mut stream = CachedStream::from_source(info, name, dtype, Encoding::Raw);
+        if info.dtype.is_none() {
+            stream.encoding = Encoding::Text;
+        }
+        if is_picture {
+            // Declared sizes are not always the real ones, and declared cameras not always there.
+            let Some(shape) = picture_shape(dataset, place)? else {
+                return Ok(None);
+            };
+            let [height, width, channels] = shape;
+            let (height, width) = self.image_size.unwrap_or((height, width));
+            stream.shape = vec![height, width, channels];
+            let can_be_jpeg = info.kind != Kind::Depth && matches!(channels, 1 | 3);
+            if options.images == Images::Jpeg && can_be_jpeg {
+                stream.encoding = Encoding::Jpeg;
+            }
+            stream.method = whole(Interpolation::Nearest, stream.shape.iter().product());
+        }
+        if let Some((_, spans)) = options.methods.iter().find(|(known, _)| known == name) {
+            let width = stream.shape.iter().product();
+            // One method for all columns need not know how many there are.
+            let spans: Vec<Span> = match spans.as_slice() {
+                [all] if all.start == 0 && all.end == usize::MAX => whole(all.method, width),
+                spans => spans.to_vec(),
+            };
+            ensure_spans(name, &spans, width, dtype)?;
+            stream.method = spans;
+        }
+        Ok(Some(stream))
+    }
+
+    fn add_units(&mut self, dataset: &Dataset, source: usize, taken: &[usize], options: &IngestOptions) -> Result<()> {
+        let row = |stream: &CachedStream| match stream.encoding {
+            Encoding::Jpeg => stream.row_bytes() as u64 / JPEG_RATIO,
+            _ => stream.row_bytes() as u64,
+        };
+        let largest = taken.iter().filter_map(|&place| self.streams.get(place)).map(row).max().unwrap_or(1).max(1);
+        let frames = (UNIT_BYTES / largest).clamp(LEAST_UNIT_FRAMES, MOST_UNIT_FRAMES);
+        let frames = options.unit_frames.unwrap_or(frames).max(1);
+        let (mut first, mut so_far) = (0, 0);
+        for at in 0..dataset.len() {
+            let length = dataset.episode(at)?.length;
+            if at > first && so_far + length > frames {
+                self.units.push(Unit { unit: self.units.len(), source, first, end: at, frames: so_far });
+                (first, so_far) = (at, 0);
+            }
+            so_far += length;
+        }
+        if first < dataset.len() {
+            self.units.push(Unit { unit: self.units.len(), source, first, end: dataset.len(), frames: so_far });
+        }
+        Ok(())
+    }
+}
+
+/// The streams that are wanted, with their places and what is wanted of them.
+fn chosen<'d>(dataset: &'d Dataset, options: &IngestOptions) -> Result<Vec<(usize, &'d StreamInfo, Choice)>> {
+    let all = dataset.streams();
+    let Some(wanted) = &options.streams else {
+        let choice = |info: &StreamInfo| Choice { from: info.name.clone(), to: None, dtype: None };
+        return Ok(all.iter().enumerate().map(|(place, info)| (place, info, choice(info))).collect());
+    };
+    let find = |choice: &Choice| {
+        let place = dataset.stream(&choice.from).map_err(|error| error.argument("streams"))?;
+        let info = all.get(place).ok_or_else(|| Error::invalid("streams", "there is no such stream"))?;
+        Ok((place, info, choice.clone()))
+    };
+    wanted.iter().map(find).collect()
+}
+
+/// The shape of a stream's pictures, from the first episodes that have some; `None` where none has.
+fn picture_shape(dataset: &Dataset, place: usize) -> Result<Option<[usize; 3]>> {
+    let mut failure = None;
+    for at in 0..dataset.len().min(3) {
+        match dataset.read(at, &[place]) {
+            Ok(samples) => {
+                if let Some(Values::Frames(frames)) = samples.first().map(|samples| &samples.values) {
+                    return Ok(Some(frames.shape()));
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::FileError => {}
+            Err(error) => failure = Some(error),
+        }
+    }
+    failure.map_or(Ok(None), Err)
+}
+
+/// Spans must cover the columns once, and blending needs floats.
+fn ensure_spans(name: &str, spans: &[Span], width: usize, dtype: Option<DType>) -> Result<()> {
+    let mut next = 0;
+    for span in spans {
+        ensure!(span.start == next && span.end > span.start, "methods", "{name:?}: columns {next} on are not covered once");
+        let blends = matches!(span.method, Interpolation::Linear | Interpolation::Slerp);
+        ensure!(
+            !blends || dtype.is_some_and(DType::is_float),
+            "methods",
+            "{name:?}: {} needs floats",
+            span.method.name()
+        );
+        next = span.end;
+    }
+    ensure!(next == width, "methods", "{name:?}: {next} of {width} columns are covered");
+    Ok(())
+}

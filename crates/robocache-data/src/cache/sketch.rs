@@ -1,0 +1,256 @@
+//! Quantiles of a stream of numbers in fixed memory, mergeable: a KLL sketch with bulk input.
+//!
+//! Numbers wait until a chunk is full; up to that many, quantiles are exact. A full chunk is ordered
+//! and every other number of it kept with weight 2; once there were many chunks, every 4th, 8th,
+//! and so on. Kept numbers lie in levels: those of level h are sorted and stand for 2^h numbers each.
+//! When all levels together hold more than [`ROOM`], a level gives every other number to the next.
+//! Where to begin, at the first or the second number, is decided by a counter that is hashed: the
+//! errors have no bias and cancel, and the same input gives the same sketch.
+//!
+//! Levels below the top may hold 2/3 of what the one above may, since their errors are smaller and
+//! more of them cancel (Karnin, Lang, Liberty: Optimal quantile approximation in streams, 2016).
+//! The standard deviation of a rank is about 0.5/[`TOP`] = 0.012 %, whatever was added and however
+//! it was merged; the tests hold the largest error over all ranks of many distributions under 0.05 %.
+//! An error of 0.1 % is 8 standard deviations away.
+//!
+//! Memory: at most 12,800 numbers in levels and a waiting chunk of 32 KiB: 82 KiB for `f32`, 132 KiB for
+//! `f64`. Sampling at random instead would need 10^7 samples for the same error. Sorting every
+//! chunk fully costs three times what [`arrange`](arrange::arrange) does, hence that.
+
+mod arrange;
+
+use std::cmp::Ordering;
+
+use self::arrange::{arrange, finish};
+pub(crate) use self::arrange::Scratch;
+
+/// Numbers that the top level may hold.
+const TOP: usize = 4096;
+/// The fewest numbers that a level may hold.
+const LEAST: usize = 32;
+/// Weights stay below 2^62.
+const LEVELS: usize = 62;
+/// Numbers that a sketch keeps when it is written.
+const SETTLED: usize = TOP + TOP / 4;
+
+/// `f32` and `f64`, finite.
+pub(crate) trait Real: Copy + PartialOrd + Default + std::fmt::Debug + Into<f64> {
+    /// Numbers that wait for each other.
+    const CHUNK: usize;
+    fn bounds(values: &[Self]) -> (Self, Self);
+    /// What maps `low..=high` to `0..=last`.
+    fn scale(low: Self, high: Self, last: usize) -> Self;
+    fn digit(self, low: Self, scale: Self) -> u16;
+    /// An integer in the order of the numbers.
+    fn to_key(self) -> u64;
+    /// The number, where the integer stands for a finite one.
+    fn from_key(key: u64) -> Option<Self>;
+
+    fn order(&self, other: &Self) -> Ordering {
+        self.partial_cmp(other).unwrap_or(Ordering::Equal)
+    }
+}
+
+macro_rules! real {
+    ($real:ty, $bits:ty, $chunk:expr) => {
+        impl Real for $real {
+            const CHUNK: usize = $chunk;
+
+            fn bounds(values: &[Self]) -> (Self, Self) {
+                let (mut low, mut high) = ([Self::INFINITY; 16], [Self::NEG_INFINITY; 16]);
+                let (rows, rest) = values.as_chunks::<16>();
+                for row in rows {
+                    for lane in 0..16 {
+                        low[lane] = if row[lane] < low[lane] { row[lane] } else { low[lane] };
+                        high[lane] = if row[lane] > high[lane] { row[lane] } else { high[lane] };
+                    }
+                }
+                let low = low.iter().chain(rest).fold(Self::INFINITY, |a, &b| a.min(b));
+                (low, high.iter().chain(rest).fold(Self::NEG_INFINITY, |a, &b| a.max(b)))
+            }
+
+            fn scale(low: Self, high: Self, last: usize) -> Self {
+                // 0 where the distance is infinite: all numbers then share a bucket. An infinite
+                // scale, where it is tiny, is brought back, since 0 times infinity has no order.
+                (last as Self / (high - low)).min(Self::MAX)
+            }
+
+            #[inline]
+            fn digit(self, low: Self, scale: Self) -> u16 {
+                ((self - low) * scale) as i32 as u16
+            }
+
+            #[inline]
+            fn to_key(self) -> u64 {
+                let bits = self.to_bits();
+                let top = 1 << (<$bits>::BITS - 1);
+                u64::from(if bits & top == 0 { bits | top } else { !bits })
+            }
+
+            fn from_key(key: u64) -> Option<Self> {
+                let key = <$bits>::try_from(key).ok()?;
+                let top = 1 << (<$bits>::BITS - 1);
+                let value = Self::from_bits(if key & top == 0 { !key } else { key & !top });
+                value.is_finite().then_some(value)
+            }
+        }
+    };
+}
+real!(f32, u32, 8192);
+real!(f64, u64, 4096);
+
+/// The quantiles of one component.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Sketch<T> {
+    /// Numbers that wait to become a chunk.
+    waiting: Vec<T>,
+    /// Sorted; level h has weight 2^h.
+    levels: Vec<Vec<T>>,
+    /// Numbers that the levels stand for.
+    held: u64,
+    /// Times that numbers were left out.
+    turns: u64,
+}
+
+impl<T> Default for Sketch<T> {
+    fn default() -> Self {
+        Self { waiting: Vec::new(), levels: Vec::new(), held: 0, turns: 0 }
+    }
+}
+
+impl<T: Real> Sketch<T> {
+    /// How many numbers were added.
+    pub(crate) fn count(&self) -> u64 {
+        self.held + self.waiting.len() as u64
+    }
+
+    /// Adds finite numbers.
+    pub(crate) fn add(&mut self, mut values: &[T], scratch: &mut Scratch<T>) {
+        while !values.is_empty() {
+            if self.waiting.len() == T::CHUNK {
+                self.take_chunk(scratch);
+            }
+            let (now, later) = values.split_at(values.len().min(T::CHUNK - self.waiting.len()));
+            self.waiting.extend_from_slice(now);
+            values = later;
+        }
+    }
+
+    /// Adds what another sketch has seen.
+    pub(crate) fn merge(&mut self, other: &Self, scratch: &mut Scratch<T>) {
+        self.add(&other.waiting, scratch);
+        for (level, run) in other.levels.iter().enumerate() {
+            self.put(level, run);
+        }
+        self.held += other.held;
+        self.shrink(ROOM);
+    }
+
+    /// The same in the other type.
+    pub(crate) fn widened(&self) -> Sketch<f64> {
+        let wide = |run: &Vec<T>| run.iter().map(|&value| value.into()).collect();
+        let levels = self.levels.iter().map(wide).collect();
+        let mut sketch = Sketch { waiting: Vec::new(), levels, held: self.held, turns: self.turns };
+        sketch.add(&wide(&self.waiting), &mut Scratch::default());
+        sketch
+    }
+
+    /// The numbers at these parts of the way from `low`, the smallest, to `high`, the largest;
+    /// `parts` ascend. Between numbers it is interpolated, as NumPy does.
+    pub(crate) fn quantiles<const N: usize>(&self, parts: [f64; N], low: f64, high: f64) -> [f64; N] {
+        let mut items: Vec<(T, u64)> = self.waiting.iter().map(|&value| (value, 1)).collect();
+        for (level, run) in self.levels.iter().enumerate() {
+            items.extend(run.iter().map(|&value| (value, 1 << level)));
+        }
+        items.sort_unstable_by(|a, b| a.0.order(&b.0));
+        let last = self.count().saturating_sub(1) as f64;
+        // A number of weight w stands in the middle of w places.
+        let mut before = 0;
+        let placed = items.iter().map(|&(value, weight)| {
+            let place = before as f64 + (weight - 1) as f64 / 2.0;
+            before += weight;
+            (place, value.into())
+        });
+        let mut places = placed.chain([(last, high)]);
+        let (mut left, mut right) = ((0.0, low), (0.0, low));
+        parts.map(|part| {
+            let wanted = part * last;
+            while right.0 < wanted
+                && let Some(next) = places.next()
+            {
+                (left, right) = (right, next);
+            }
+            if right.0 <= left.0 || wanted >= right.0 {
+                return right.1;
+            }
+            let way = (wanted - left.0) / (right.0 - left.0);
+            // Not a + (b - a) * way, which overflows between numbers far apart.
+            left.1 * (1.0 - way) + right.1 * way
+        })
+    }
+
+    /// Leaves out numbers until the sketch is as small as it is written.
+    pub(crate) fn settle(&mut self) {
+        let first = std::mem::take(&mut self.waiting);
+        self.held += first.len() as u64;
+        let mut first = first;
+        first.sort_unstable_by(T::order);
+        self.put(0, &first);
+        self.shrink(SETTLED);
+    }
+
+    fn take_chunk(&mut self, scratch: &mut Scratch<T>) {
+        let chunk = T::CHUNK as u64;
+        // With N chunks behind, the errors of N strides cancel to the square root of N strides.
+        let level = 1 + ((self.held / chunk).max(16).ilog2() / 2).saturating_sub(2) as usize;
+        let stride = 1 << level;
+        arrange(&mut self.waiting, scratch);
+        let start = self.turn() % stride;
+        let mut run: Vec<T> = self.waiting.iter().skip(start).step_by(stride).copied().collect();
+        finish(&mut run);
+        self.waiting.clear();
+        self.put(level, &run);
+        self.held += chunk;
+        self.shrink(ROOM);
+    }
+
+    /// The next of a series of evenly spread numbers.
+    fn turn(&mut self) -> usize {
+        self.turns += 1;
+        let mut hash = self.turns.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (hash >> 40) as usize
+    }
+
+    fn put(&mut self, level: usize, run: &[T]) {
+        if self.levels.len() <= level && !run.is_empty() {
+            self.levels.resize_with(level + 1, Vec::new);
+        }
+        if let Some(place) = self.levels.get_mut(level) {
+            *place = merged(place, run);
+        }
+    }
+
+    fn kept(&self) -> usize {
+        self.levels.iter().map(Vec::len).sum()
+    }
+
+    /// Leaves out numbers until no more than `room` are kept.
+    fn shrink(&mut self, room: usize) {
+        while self.kept() > room {
+            let top = self.levels.len() - 1;
+            let is_full = |level: &usize| self.levels[*level].len() >= allowance(top - level, room);
+            let Some(level) = (0..top).find(is_full).or((top < LEVELS).then_some(top)) else {
+                return;
+            };
+            let mut run = std::mem::take(&mut self.levels[level]);
+            // Numbers go in pairs; one that is left over keeps its weight and its place.
+            let odd = if run.len() % 2 == 1 { run.pop() } else { None };
+            let start = self.turn() % 2;
+            let half: Vec<T> = run.iter().skip(start).step_by(2).copied().collect();
+            self.levels[level].extend(odd);
+            self.put(level + 1, &half);
+        }
+    }
+}

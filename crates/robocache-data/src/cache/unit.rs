@@ -1,0 +1,371 @@
+//! The work on one unit: its episodes, read from the source and written into shards.
+
+use std::path::{Path, PathBuf};
+
+use half::{bf16, f16};
+use robocache::{Context, DType, Error, ErrorKind, Result, Tensor};
+
+use super::fs::{Folder, Fs};
+use super::layout::{CachedSource, CachedStream, Encoding, FORMAT, Plan, SHARDS, Skipped, UNIT, Unit, UnitEpisode, UnitManifest, VERSION, to_json};
+use super::pictures::{encode_jpeg, resize, resize_depth};
+use super::shard::ShardWriter;
+use super::stats::StreamStats;
+use crate::frames::Frames;
+use crate::limits::file_error;
+use crate::model::{Dataset, Samples, Values};
+
+/// Everything that the work on a unit needs.
+#[derive(Clone, Copy)]
+pub(crate) struct Work<'a> {
+    pub(crate) root: &'a Path,
+    pub(crate) fs: &'a dyn Fs,
+    pub(crate) plan: &'a Plan,
+    pub(crate) source: &'a CachedSource,
+    pub(crate) dataset: &'a Dataset,
+    pub(crate) strict: bool,
+    /// Told of frames that are done.
+    pub(crate) progress: &'a (dyn Fn(u64) + Sync),
+    pub(crate) interrupted: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// A file of the unit while it is written.
+struct Open<'a> {
+    stream: &'a CachedStream,
+    /// The stream's place in the source.
+    from: usize,
+    writer: ShardWriter,
+    stats: Option<StreamStats>,
+}
+
+/// What becomes of an episode.
+struct Episode {
+    at: usize,
+    rows: Vec<(u64, u64)>,
+    failure: Option<Error>,
+}
+
+impl<'a> Work<'a> {
+    /// Does the work and makes it visible at once. Doing it again changes nothing.
+    pub(crate) fn process(&self, unit: &Unit) -> Result<UnitManifest> {
+        let shards = Folder { path: self.root.join(SHARDS), fs: self.fs };
+        let temporary = shards.temporary(&unit.folder());
+        self.fs.create_dir(&temporary).map_err(|error| file_error(&temporary, "cannot make the folder", error))?;
+        let done = self.write(unit, &temporary).and_then(|manifest| {
+            shards.commit(&temporary, &unit.folder())?;
+            Ok(manifest)
+        });
+        if done.is_err() {
+            // The error that matters is the first.
+            let _ = self.fs.remove(&temporary);
+        }
+        done
+    }
+
+    fn write(&self, unit: &Unit, folder: &Path) -> Result<UnitManifest> {
+        let mut files = self.open(folder)?;
+        let mut episodes: Vec<Episode> =
+            (unit.first..unit.end).map(|at| Episode { at, rows: vec![(0, 0); files.len()], failure: None }).collect();
+        // Pictures first: where one cannot be decoded, the episode's numbers are not written.
+        for place in 0..files.len() {
+            if files.get(place).is_some_and(|file| is_picture(file.stream)) {
+                self.write_pictures(place, &mut files, &mut episodes, folder)?;
+            }
+        }
+        for episode in &mut episodes {
+            self.stop_if_interrupted()?;
+            if episode.failure.is_none()
+                && let Err(error) = self.write_numbers(episode, &mut files, folder)
+            {
+                self.keep_or_raise(error, episode)?;
+            }
+            (self.progress)(self.dataset.episode(episode.at)?.length);
+        }
+        let manifest = self.manifest(unit, files, &episodes, folder)?;
+        let text = to_json(&manifest)?;
+        let path = folder.join(UNIT);
+        let write = || {
+            let mut file = self.fs.create(&path)?;
+            file.write_all(&text)?;
+            file.sync()
+        };
+        write().map_err(|error| file_error(&path, "cannot write", error))?;
+        self.fs.sync_dir(folder).map_err(|error| file_error(folder, "cannot sync the folder", error))?;
+        Ok(manifest)
+    }
+
+    fn open(&self, folder: &Path) -> Result<Vec<Open<'a>>> {
+        let open = |(name, place): &(String, usize)| {
+            let stream = self.plan.streams.get(*place).ok_or_else(|| Error::invalid("plan", "it lacks a stream"))?;
+            let width = match is_picture(stream) {
+                true => stream.shape.get(2).copied().unwrap_or(1),
+                false => stream.shape.iter().product(),
+            };
+            let has_stats = stream.encoding != Encoding::Text && stream.number_type() != Some(DType::U16);
+            Ok(Open {
+                stream,
+                from: self.dataset.stream(name)?,
+                writer: ShardWriter::create(self.fs, folder, *place, stream)?,
+                stats: has_stats.then(|| StreamStats::new(width)),
+            })
+        };
+        self.source.streams.iter().map(open).collect()
+    }
+
+    fn stop_if_interrupted(&self) -> Result<()> {
+        if (self.interrupted)() { Err(Error::new(ErrorKind::Interrupted, "interrupted")) } else { Ok(()) }
+    }
+
+    /// An episode that cannot be read is left out; what concerns all of them stops the work.
+    fn keep_or_raise(&self, error: Error, episode: &mut Episode) -> Result<()> {
+        let is_its_own = matches!(
+            error.kind(),
+            ErrorKind::CorruptData | ErrorKind::FileError | ErrorKind::LimitExceeded | ErrorKind::InvalidArgument
+        );
+        let in_the_cache = error.file().is_some_and(|path| path.starts_with(self.root));
+        if self.strict || !is_its_own || in_the_cache {
+            return Err(error);
+        }
+        episode.failure = Some(error);
+        Ok(())
+    }
+
+    fn manifest(
+        &self,
+        unit: &Unit,
+        files: Vec<Open<'_>>,
+        episodes: &[Episode],
+        folder: &Path,
+    ) -> Result<UnitManifest> {
+        let mut manifest = UnitManifest {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            unit: *unit,
+            files: Vec::new(),
+            episodes: Vec::new(),
+            skipped: Vec::new(),
+            stats: Vec::new(),
+        };
+        for episode in episodes {
+            let info = self.dataset.episode(episode.at)?;
+            match &episode.failure {
+                Some(error) => manifest.skipped.push(Skipped {
+                    source: unit.source,
+                    episode: info.index,
+                    reason: error.to_string(),
+                }),
+                None => manifest.episodes.push(UnitEpisode {
+                    index: info.index,
+                    length: info.length,
+                    duration: info.duration,
+                    tasks: info.tasks,
+                    rows: episode.rows.clone(),
+                }),
+            }
+        }
+        for file in files {
+            manifest.files.push(file.writer.finish(folder)?);
+            manifest.stats.push(file.stats);
+        }
+        Ok(manifest)
+    }
+
+    fn write_numbers(&self, episode: &mut Episode, files: &mut [Open<'_>], folder: &Path) -> Result<()> {
+        let places: Vec<usize> = (0..files.len()).filter(|&place| !is_picture(files[place].stream)).collect();
+        let wanted: Vec<usize> = places.iter().map(|&place| files[place].from).collect();
+        let samples = self.dataset.read(episode.at, &wanted)?;
+        for samples in &samples {
+            ensure_sorted(samples)?;
+        }
+        // All of it is known to be good before any of it is written.
+        let casts = places.iter().zip(&samples).map(|(&place, samples)| cast(samples, files[place].stream));
+        let casts = casts.collect::<Result<Vec<_>>>()?;
+        for ((&place, samples), bytes) in places.iter().zip(&samples).zip(&casts) {
+            let file = &mut files[place];
+            let first = file.writer.rows();
+            match (&samples.values, bytes) {
+                (Values::Text(texts), _) => {
+                    for (text, &time) in texts.iter().zip(samples.times.iter()) {
+                        file.writer.push(folder, time, text.as_bytes())?;
+                    }
+                }
+                (Values::Numbers(tensor), bytes) => {
+                    file.writer.push_episode(folder, &samples.times, bytes.as_deref().unwrap_or(tensor_bytes(tensor)))?;
+                    if let Some(stats) = &mut file.stats {
+                        stats.add(tensor)?;
+                    }
+                }
+                (Values::Frames(_), _) => return Err(Error::invalid("stream", "pictures where numbers were expected")),
+            }
+            episode.rows[place] = (first, samples.times.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Pictures of all episodes; those of one video file in one go.
+    fn write_pictures(
+        &self,
+        place: usize,
+        files: &mut [Open<'_>],
+        episodes: &mut [Episode],
+        folder: &Path,
+    ) -> Result<()> {
+        let file = &mut files[place];
+        let mut parts: Vec<(usize, Samples, Frames)> = Vec::new();
+        for number in 0..episodes.len() {
+            let episode = &mut episodes[number];
+            if episode.failure.is_some() {
+                continue;
+            }
+            let read = self.dataset.read(episode.at, &[file.from]).and_then(|mut samples| {
+                let samples = samples.pop().ok_or_else(|| Error::invalid("stream", "nothing was read"))?;
+                ensure_sorted(&samples)?;
+                match &samples.values {
+                    Values::Frames(frames) => Ok((frames.clone(), samples)),
+                    _ => Err(Error::invalid("stream", "expected pictures")),
+                }
+            });
+            match read {
+                Ok((frames, samples)) => parts.push((number, samples, frames)),
+                Err(error) => self.keep_or_raise(error, episode)?,
+            }
+        }
+        let mut rest = parts.as_slice();
+        while !rest.is_empty() {
+            let together = 1 + rest.windows(2).take_while(|pair| pair[1].2.follows(&pair[0].2)).count();
+            let (group, later) = rest.split_at(together);
+            let done = self.write_group(place, file, group, episodes, folder)?;
+            // After a failure the episodes behind it are tried anew.
+            rest = if done < together { rest.get(done..).unwrap_or_default() } else { later };
+        }
+        Ok(())
+    }
+
+    /// Writes the pictures of episodes that share a video; returns how many are dealt with.
+    fn write_group(
+        &self,
+        place: usize,
+        file: &mut Open<'_>,
+        group: &[(usize, Samples, Frames)],
+        episodes: &mut [Episode],
+        folder: &Path,
+    ) -> Result<usize> {
+        let frames: Vec<Frames> = group.iter().map(|(_, _, frames)| frames.clone()).collect();
+        let Some(joined) = Frames::join(&frames) else {
+            return Ok(group.len());
+        };
+        let ends: Vec<usize> = frames.iter().scan(0, |end, frames| { *end += frames.len(); Some(*end) }).collect();
+        let mut current = 0;
+        let mut first = file.writer.rows();
+        let mut finished = Vec::new();
+        let interrupt = || (self.interrupted)();
+        let context = Context { interrupt: Some(&interrupt), ..Context::default() };
+        let shape = joined.shape();
+        let mut in_order = 0;
+        let outcome = joined.for_each(0..joined.len(), &context, &mut |sample, pixels| {
+            if sample != in_order {
+                return Err(Error::new(ErrorKind::CorruptData, "the video's order is not that of the stamps"));
+            }
+            in_order += 1;
+            let start = if current == 0 { 0 } else { ends[current - 1] };
+            let time = group[current].1.times.get(sample - start).copied().unwrap_or_default();
+            self.write_picture(file, folder, time, pixels, shape)?;
+            while current < ends.len() && in_order == ends[current] {
+                finished.push((first, file.writer.rows() - first));
+                first = file.writer.rows();
+                current += 1;
+            }
+            Ok(())
+        });
+        for (&(number, ..), rows) in group.iter().zip(&finished) {
+            episodes[number].rows[place] = *rows;
+        }
+        if let Err(error) = outcome {
+            let failed = finished.len().min(group.len() - 1);
+            self.keep_or_raise(error, &mut episodes[group[failed].0])?;
+            return Ok(failed + 1);
+        }
+        // Episodes without pictures have no rows, and are done too.
+        Ok(group.len())
+    }
+
+    fn write_picture(
+        &self,
+        file: &mut Open<'_>,
+        folder: &Path,
+        time: i64,
+        pixels: &[u8],
+        shape: [usize; 3],
+    ) -> Result<()> {
+        let [height, width, channels] = shape;
+        let kept = |at: usize| file.stream.shape.get(at).copied().unwrap_or(0);
+        let size = (kept(0), kept(1));
+        let is_depth = file.stream.number_type() == Some(DType::U16);
+        let resized;
+        let pixels = if size == (height, width) {
+            pixels
+        } else {
+            resized = match is_depth {
+                true => resize_depth(pixels, (height, width), size)?,
+                false => resize(pixels, (height, width), size, channels)?,
+            };
+            &resized
+        };
+        if let Some(stats) = &mut file.stats {
+            stats.add_picture(pixels, channels);
+        }
+        if file.stream.encoding == Encoding::Jpeg {
+            let encoded = encode_jpeg(pixels, size.0, size.1, channels, self.plan.quality)?;
+            return file.writer.push(folder, time, &encoded);
+        }
+        file.writer.push(folder, time, pixels)
+    }
+}
+
+fn is_picture(stream: &CachedStream) -> bool {
+    use crate::model::Kind;
+    matches!(stream.kind, Kind::Image | Kind::Video | Kind::Depth)
+}
+
+/// Windows are found by bisection.
+fn ensure_sorted(samples: &Samples) -> Result<()> {
+    match samples.times.windows(2).position(|pair| pair[1] < pair[0]) {
+        None => Ok(()),
+        Some(at) => Err(Error::new(ErrorKind::CorruptData, format!("the stamps decrease at sample {}", at + 1))),
+    }
+}
+
+/// The bytes of a tensor's numbers.
+fn tensor_bytes(tensor: &Tensor) -> &[u8] {
+    let view = tensor.view();
+    // SAFETY: the tensor owns that many initialised bytes, contiguous.
+    unsafe { std::slice::from_raw_parts(view.data(), view.layout().count() * view.dtype().size()) }
+}
+
+/// Numbers in the type that the cache keeps, where it is another than theirs.
+fn cast(samples: &Samples, stream: &CachedStream) -> Result<Option<Vec<u8>>> {
+    let Values::Numbers(tensor) = &samples.values else {
+        return Ok(None);
+    };
+    let Some(wanted) = stream.number_type().filter(|&wanted| wanted != tensor.dtype()) else {
+        return Ok(None);
+    };
+    let numbers: Vec<f64> = match tensor.dtype() {
+        DType::F64 => tensor.as_slice::<f64>()?.to_vec(),
+        DType::F32 => tensor.as_slice::<f32>()?.iter().map(|&x| x.into()).collect(),
+        DType::F16 => tensor.as_slice::<f16>()?.iter().map(|x| x.to_f64()).collect(),
+        DType::BF16 => tensor.as_slice::<bf16>()?.iter().map(|x| x.to_f64()).collect(),
+        other => return Err(Error::invalid("streams", format!("{other} cannot become {wanted}"))),
+    };
+    Ok(Some(match wanted {
+        DType::F64 => numbers.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        DType::F32 => numbers.iter().flat_map(|&x| (x as f32).to_le_bytes()).collect(),
+        DType::F16 => numbers.iter().flat_map(|&x| f16::from_f64(x).to_le_bytes()).collect(),
+        DType::BF16 => numbers.iter().flat_map(|&x| bf16::from_f64(x).to_le_bytes()).collect(),
+        other => return Err(Error::invalid("streams", format!("numbers cannot become {other}"))),
+    }))
+}
+
+/// Where a unit that is done lies.
+pub(crate) fn unit_folder(root: &Path, unit: &Unit) -> PathBuf {
+    root.join(SHARDS).join(unit.folder())
+}

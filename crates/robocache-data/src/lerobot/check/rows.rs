@@ -1,0 +1,326 @@
+//! The rows of some episodes of one file.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use robocache::{Error, ErrorKind, Tensor};
+
+use super::super::LeRobot;
+use super::super::episodes::{has, integers, seconds};
+use super::camera::{self, Shifted};
+use super::clock::{Clock, Clocks};
+use super::{Plan, Totals, episodes_text, exists, finding_of};
+use crate::check::codes;
+use crate::check::collect::Collector;
+use crate::check::values::{Part, Seen, look};
+use crate::check::work::Stop;
+use crate::findings::{Finding, Level};
+use crate::model::{Kind, StreamInfo};
+use crate::parquet::ParquetFile;
+
+/// What one task found.
+pub(super) struct BlockOutcome {
+    pub(super) findings: Vec<Finding>,
+    /// Said of the file in words that may fit others.
+    pub(super) of_file: Vec<Finding>,
+    streams: Vec<Option<Seen>>,
+    clocks: Clocks,
+    pub(super) shifted: Vec<Shifted>,
+}
+
+impl BlockOutcome {
+    pub(super) fn add_to(self, totals: &mut Totals, found: &mut Collector) {
+        found.extend(self.findings);
+        self.of_file.into_iter().for_each(|finding| found.add_for_file(finding));
+        for (total, seen) in totals.streams.iter_mut().zip(&self.streams) {
+            seen.iter().for_each(|seen| total.merge(seen));
+        }
+        totals.clocks.merge(&self.clocks);
+        totals.shifted.iter_mut().zip(&self.shifted).for_each(|(total, shifted)| total.merge(shifted));
+    }
+}
+
+/// Rows of a file, and the episodes in them.
+pub(super) struct Rows<'a> {
+    pub(super) path: &'a Path,
+    pub(super) table: &'a ParquetFile,
+    pub(super) range: Range<u64>,
+    /// Rows count from the start of the range.
+    pub(super) parts: Vec<(usize, Part)>,
+}
+
+impl LeRobot {
+    pub(super) fn check_block(&self, plan: &Plan, task: usize, stop: &Stop) -> BlockOutcome {
+        let mut out = BlockOutcome {
+            findings: Vec::new(),
+            of_file: Vec::new(),
+            streams: self.streams.iter().map(|_| None).collect(),
+            clocks: Clocks::default(),
+            shifted: vec![Shifted::default(); self.episodes.cameras.len()],
+        };
+        let Some((block, &first)) = plan.blocks.get(task).and_then(|block| Some((block, block.episodes.first()?)))
+        else {
+            return out;
+        };
+        let opened = self.table_path(first).and_then(|path| Ok((self.table(first)?, path)));
+        let (table, path): (Arc<ParquetFile>, PathBuf) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                if block.is_first {
+                    out.findings.push(self.cannot_open(first, &error));
+                }
+                return out;
+            }
+        };
+        if block.is_first {
+            out.of_file.extend(self.check_columns(&path, &table));
+            out.findings.extend(self.check_trailing_rows(first, &path, &table));
+        }
+        let rows = self.rows_of(&block.episodes, &path, &table, &mut out);
+        let clock = self.check_bookkeeping(&rows, plan, &mut out);
+        for (at, part) in &rows.parts {
+            if stop.asked() {
+                return out;
+            }
+            let times = clock.times(&part.rows, self.info.fps);
+            self.check_episode_videos(plan, *at, &times, &mut out);
+        }
+        for (place, stream) in self.streams.iter().enumerate() {
+            if stop.asked() {
+                return out;
+            }
+            match stream.kind {
+                Kind::Scalar | Kind::Vector | Kind::PointCloud => {
+                    self.check_numbers_of(plan, place, stream, &rows, &mut out)
+                }
+                Kind::Image => out.findings.extend(self.check_pictures(stream, &rows, stop)),
+                Kind::Video | Kind::Depth | Kind::Text => {}
+            }
+        }
+        out
+    }
+
+    /// A file that cannot be opened, with all episodes that it should hold.
+    fn cannot_open(&self, first: usize, error: &Error) -> Finding {
+        let file = self.episodes.file.get(first);
+        let lost = self.episodes.file.iter().zip(&self.episodes.index).filter(|(other, _)| Some(*other) == file);
+        let lost: Vec<u64> = lost.map(|(_, &number)| number).collect();
+        let is_missing = self.table_path(first).is_ok_and(|path| !exists(&path));
+        let mut finding = if is_missing {
+            let path = self.table_path(first).unwrap_or_default();
+            Finding::error(&codes::MISSING_FILE, format!("expected a file with {}", episodes_text(&lost)))
+                .path(self.root.shown(&path))
+        } else {
+            let mut finding = finding_of(&self.root, Level::Error, &codes::UNREADABLE_FILE, error);
+            finding.message = format!("expected a file with {}: {}", episodes_text(&lost), finding.message);
+            finding
+        };
+        finding.episode = if let [one] = *lost { Some(one) } else { None };
+        finding
+    }
+
+    /// Version 3: rows after the last episode of a file.
+    fn check_trailing_rows(&self, first: usize, path: &Path, table: &ParquetFile) -> Option<Finding> {
+        if self.has_one_file_per_episode() {
+            return None;
+        }
+        let file = self.episodes.file.get(first);
+        let all = (0..self.episodes.len()).filter(|&at| self.episodes.file.get(at) == file);
+        let end = all.map(|at| self.claimed_rows(at).end).max().unwrap_or(0);
+        (table.rows() > end).then(|| {
+            let text = format!("expected {end} rows for the episodes of the metadata, the file has {}", table.rows());
+            Finding::warning(&codes::RANGES_DO_NOT_TILE, text).path(self.root.shown(path))
+        })
+    }
+
+    /// The rows that the episodes really have.
+    fn rows_of<'a>(
+        &self,
+        episodes: &[usize],
+        path: &'a Path,
+        table: &'a ParquetFile,
+        out: &mut BlockOutcome,
+    ) -> Rows<'a> {
+        let count = table.rows();
+        let mut found = Vec::new();
+        for &at in episodes {
+            let number = self.episodes.index.get(at).copied().unwrap_or_default();
+            let claimed = self.claimed_rows(at);
+            let (rows, text) = if self.has_one_file_per_episode() {
+                let text = format!("expected {} rows as the metadata says, the file has {count}", claimed.end);
+                (0..count, (claimed.end != count).then_some(text))
+            } else {
+                let Range { start, end } = claimed;
+                let text = format!("expected rows {start} to {end} for this episode, the file has {count}");
+                (start.min(count)..end.min(count), (end > count).then_some(text))
+            };
+            if let Some(text) = text {
+                let finding = Finding::error(&codes::LENGTH_DIFFERS, text).episode(number);
+                out.findings.push(finding.path(self.root.shown(path)));
+            }
+            found.push((at, number, rows));
+        }
+        let start = found.iter().map(|(_, _, rows)| rows.start).min().unwrap_or(0);
+        let end = found.iter().map(|(_, _, rows)| rows.end).max().unwrap_or(0);
+        let place = |row: u64| usize::try_from(row.saturating_sub(start)).unwrap_or(usize::MAX);
+        let parts = found
+            .into_iter()
+            .map(|(at, episode, rows)| (at, Part { episode, rows: place(rows.start)..place(rows.end) }))
+            .collect();
+        Rows { path, table, range: start..end, parts }
+    }
+
+    /// Columns that number the rows; what they say of the clock.
+    fn check_bookkeeping(&self, rows: &Rows<'_>, plan: &Plan, out: &mut BlockOutcome) -> Clock {
+        let mut unreadable = Vec::new();
+        let mut whole = |column: &str| {
+            let read = || integers(rows.path, rows.table, column, rows.range.clone());
+            let numbers = has(rows.table, column).then(read)?;
+            numbers.map_err(|error| unreadable.push((column.to_owned(), error))).ok()
+        };
+        let (episodes, index) = (whole("episode_index"), whole("index"));
+        let (tasks, frames) = (whole("task_index"), whole("frame_index"));
+        let read = || seconds(rows.path, rows.table, "timestamp", rows.range.clone());
+        let stamps = has(rows.table, "timestamp").then(read);
+        let stamps =
+            stamps.and_then(|read| read.map_err(|error| unreadable.push(("timestamp".to_owned(), error))).ok());
+        for (column, error) in unreadable {
+            let finding = finding_of(&self.root, Level::Error, &codes::UNREADABLE_FILE, &error);
+            out.findings.push(finding.stream(&column));
+        }
+        let clock = Clock { frames, stamps };
+        for (at, part) in &rows.parts {
+            let place = |finding: Finding| finding.episode(part.episode).path(self.root.shown(rows.path));
+            let of = |column: &Option<Vec<i64>>| {
+                column.as_ref().and_then(|all| all.get(part.rows.clone()).map(<[i64]>::to_vec))
+            };
+            out.findings.extend(of(&episodes).and_then(|found| wrong_episode(&found, part)).map(place));
+            out.findings.extend(
+                of(&index)
+                    .and_then(|found| wrong_index(&found, plan.first_index.get(*at).copied().unwrap_or(0)))
+                    .map(place),
+            );
+            out.findings.extend(of(&tasks).and_then(|found| self.unknown_task(&found)).map(place));
+            let found = clock.check(part, self.info.fps, &mut out.clocks);
+            out.findings.extend(found.into_iter().map(place));
+        }
+        clock
+    }
+
+    fn unknown_task(&self, tasks: &[i64]) -> Option<Finding> {
+        let is_known = |task: i64| {
+            let text = usize::try_from(task).ok().and_then(|task| self.tasks.get(task));
+            text.is_some_and(|text| !text.is_empty())
+        };
+        // A list that cannot be read was reported.
+        let first = tasks.iter().position(|&task| !self.tasks.is_empty() && !is_known(task))?;
+        let (task, most) = (tasks.get(first)?, self.tasks.len() - 1);
+        let text = format!("expected a task of 0 to {most}, got {task} in sample {first}");
+        Some(Finding::warning(&codes::TASK_UNKNOWN, text).stream("task_index"))
+    }
+
+    fn check_numbers_of(
+        &self,
+        plan: &Plan,
+        place: usize,
+        stream: &StreamInfo,
+        rows: &Rows<'_>,
+        out: &mut BlockOutcome,
+    ) {
+        // What does not fit was reported with the columns of the file.
+        if rows.table.number_type(&stream.name).is_none_or(|found| Some(found) != stream.dtype) {
+            return;
+        }
+        let parts: Vec<Part> = rows.parts.iter().map(|(_, part)| part.clone()).collect();
+        let read = |range| rows.table.numbers(&stream.name, range, &stream.shape);
+        if let Ok(tensor) = read(rows.range.clone()) {
+            self.take_numbers(plan, place, stream, &tensor, &parts, out);
+            return;
+        }
+        // Which episodes are at fault.
+        for part in parts {
+            let [start, end] = [part.rows.start, part.rows.end].map(|row| rows.range.start.saturating_add(row as u64));
+            match read(start..end) {
+                Ok(tensor) => {
+                    let all = Part { episode: part.episode, rows: 0..part.rows.len() };
+                    self.take_numbers(plan, place, stream, &tensor, &[all], out);
+                }
+                Err(error) => {
+                    let finding = finding_of(&self.root, Level::Error, misfit(&error), &error);
+                    out.findings.push(finding.episode(part.episode).stream(&stream.name));
+                }
+            }
+        }
+    }
+
+    fn take_numbers(
+        &self,
+        plan: &Plan,
+        place: usize,
+        stream: &StreamInfo,
+        tensor: &Tensor,
+        parts: &[Part],
+        out: &mut BlockOutcome,
+    ) {
+        let Ok(looks) = look(stream, tensor, parts) else {
+            return;
+        };
+        for (part, look) in parts.iter().zip(looks) {
+            out.findings.extend(look.findings);
+            out.findings.extend(plan.stats.compare_episode(stream, place, part.episode, &look.seen));
+            match out.streams.get_mut(place) {
+                Some(Some(seen)) => seen.merge(&look.seen),
+                Some(empty) => *empty = Some(look.seen),
+                None => {}
+            }
+        }
+    }
+
+    /// Version 2, where a video belongs to one episode: the file and its frames. Version 3: the
+    /// frames only, since the file is a task of its own.
+    fn check_episode_videos(&self, plan: &Plan, at: usize, times: &[i64], out: &mut BlockOutcome) {
+        for (place, camera) in self.episodes.cameras.iter().enumerate() {
+            if !plan.present.get(place).copied().unwrap_or(false) {
+                continue;
+            }
+            if self.has_one_file_per_episode() {
+                let found = self.check_video(Some(&camera::VideoTask::new(self, place, vec![at])));
+                camera::split(found, &mut out.findings, &mut out.of_file);
+            }
+            let (found, shift) = self.check_video_frames(at, &camera.key, times);
+            let number = self.episodes.index.get(at).copied().unwrap_or_default();
+            out.findings.extend(found.map(|finding| finding.episode(number).stream(&camera.key)));
+            if let Some(shifted) = out.shifted.get_mut(place) {
+                shifted.add(number, shift);
+            }
+        }
+    }
+}
+
+/// What it means that numbers could not be read.
+fn misfit(error: &Error) -> &'static crate::check::Code {
+    let text = error.to_string();
+    match error.kind() {
+        ErrorKind::CorruptData if text.contains("values, got") => &codes::SHAPE_DIFFERS,
+        ErrorKind::CorruptData if text.contains("(null)") => &codes::NOT_FINITE,
+        _ => &codes::UNREADABLE_FILE,
+    }
+}
+
+fn wrong_episode(found: &[i64], part: &Part) -> Option<Finding> {
+    let is_wrong = |&&other: &&i64| u64::try_from(other) != Ok(part.episode);
+    let count = found.iter().filter(is_wrong).count();
+    let (first, other) = found.iter().enumerate().find(|(_, other)| is_wrong(other))?;
+    let text = format!("expected rows of this episode, {count} say another; first sample {first}: episode {other}");
+    Some(Finding::error(&codes::WRONG_EPISODE, text))
+}
+
+fn wrong_index(found: &[i64], start: u64) -> Option<Finding> {
+    let expected = |at: usize| start.saturating_add(at as u64);
+    let is_wrong = |(at, number): &(usize, &i64)| u64::try_from(**number) != Ok(expected(*at));
+    let count = found.iter().enumerate().filter(is_wrong).count();
+    let (first, number) = found.iter().enumerate().find(is_wrong)?;
+    let text = format!("expected {} in sample {first}, got {number}; {count} differ", expected(first));
+    Some(Finding::warning(&codes::INDEX_DIFFERS, text).stream("index"))
+}

@@ -1,0 +1,131 @@
+//! The columns of a data file, and the pictures in it.
+
+use std::path::Path;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, BinaryArray};
+use arrow_schema::DataType;
+
+use super::super::LeRobot;
+use super::super::episodes::has;
+use super::super::streams::BOOKKEEPING;
+use super::finding_of;
+use super::rows::Rows;
+use crate::check::codes;
+use crate::check::work::Stop;
+use crate::findings::{Finding, Level};
+use crate::image::image_size;
+use crate::model::{Kind, StreamInfo};
+use crate::parquet::ParquetFile;
+
+/// Pictures that are read together.
+const PICTURES: u64 = 64;
+
+impl LeRobot {
+    /// The columns of a file against what is declared.
+    pub(super) fn check_columns(&self, path: &Path, table: &ParquetFile) -> Vec<Finding> {
+        let mut found = Vec::new();
+        for feature in self.info.features.iter().filter(|feature| feature.dtype != "video") {
+            let name = feature.name.as_str();
+            if !has(table, name) {
+                let is_bookkeeping = BOOKKEEPING.contains(&name);
+                // Without the columns that only number the samples, the samples are still there.
+                let level = if is_bookkeeping { Level::Warning } else { Level::Error };
+                let text = format!("expected a column {name:?}, the file has none");
+                found.push(Finding::new(level, &codes::COLUMN_MISSING, text).stream(name));
+            } else if let Some(stream) = self.streams.iter().find(|stream| stream.name == name) {
+                found.extend(wrong_type(stream, table));
+            } else if let Some(stored) = table.number_type(name).filter(|stored| stored.name() != feature.dtype) {
+                let text = format!("expected {} as declared, the file holds {stored}", feature.dtype);
+                found.push(Finding::warning(&codes::DTYPE_DIFFERS, text).stream(name));
+            }
+        }
+        for field in table.schema().fields() {
+            let name = field.name();
+            if !self.info.features.iter().any(|feature| feature.name == *name) {
+                let text =
+                    format!("expected declared columns only, the file also has {name:?} ({})", field.data_type());
+                found.push(Finding::note(&codes::COLUMN_UNDECLARED, text).stream(name));
+            }
+        }
+        found.into_iter().map(|finding| finding.path(self.root.shown(path))).collect()
+    }
+
+    /// Every picture's header: whether it is one, and its size.
+    pub(super) fn check_pictures(&self, stream: &StreamInfo, rows: &Rows<'_>, stop: &Stop) -> Vec<Finding> {
+        let mut found = Vec::new();
+        if !has(rows.table, &stream.name) {
+            return found;
+        }
+        for (_, part) in &rows.parts {
+            let [start, end] = [part.rows.start, part.rows.end].map(|row| rows.range.start.saturating_add(row as u64));
+            let mut from = start;
+            while from < end && !stop.asked() {
+                let to = end.min(from.saturating_add(PICTURES));
+                let problem = match rows.table.read(&[&stream.name], from..to) {
+                    Ok(columns) => {
+                        columns.first().and_then(|column| self.wrong_picture(stream, rows, column, from - start))
+                    }
+                    Err(error) => Some(finding_of(&self.root, Level::Error, &codes::UNREADABLE_FILE, &error)),
+                };
+                if let Some(finding) = problem {
+                    let finding = finding.episode(part.episode).stream(&stream.name);
+                    found.push(finding.path(self.root.shown(rows.path)));
+                    // One finding per episode.
+                    break;
+                }
+                from = to;
+            }
+        }
+        found
+    }
+
+    fn wrong_picture(&self, stream: &StreamInfo, rows: &Rows<'_>, column: &ArrayRef, first: u64) -> Option<Finding> {
+        let pictures = bytes_of(column)?;
+        for (sample, bytes) in (first..).zip(pictures.iter()) {
+            // Those without bytes are files of their own.
+            let Some(bytes) = bytes else { continue };
+            let size = match image_size(rows.path, bytes, &self.root.limits) {
+                Ok(size) => [size.height, size.width, size.channels],
+                Err(error) => {
+                    let mut finding = finding_of(&self.root, Level::Error, &codes::UNREADABLE_FILE, &error);
+                    finding.message = format!("expected a picture in sample {sample}: {}", finding.message);
+                    return Some(finding);
+                }
+            };
+            if size != stream.shape.as_slice() {
+                let text = format!("expected pictures of {:?} as declared, sample {sample} is {size:?}", stream.shape);
+                return Some(Finding::error(&codes::SHAPE_DIFFERS, text));
+            }
+        }
+        None
+    }
+}
+
+/// A stream whose column does not hold what it should.
+fn wrong_type(stream: &StreamInfo, table: &ParquetFile) -> Option<Finding> {
+    let stored = table.number_type(&stream.name);
+    let field = table.schema().field_with_name(&stream.name).ok()?;
+    let expected = match stream.kind {
+        Kind::Scalar | Kind::Vector | Kind::PointCloud => stream.dtype.filter(|_| stored != stream.dtype)?.name(),
+        Kind::Image | Kind::Depth if stored.is_some() => "pictures",
+        _ => return None,
+    };
+    let text = format!(
+        "expected {expected}, the file holds {}",
+        stored.map_or(field.data_type().to_string(), |d| d.to_string())
+    );
+    Some(Finding::error(&codes::DTYPE_DIFFERS, text).stream(&stream.name))
+}
+
+/// The bytes of pictures in a column; `None` where it holds something else.
+fn bytes_of(column: &ArrayRef) -> Option<&BinaryArray> {
+    match column.data_type() {
+        DataType::Binary => Some(column.as_binary::<i32>()),
+        DataType::Struct(_) => {
+            let bytes = column.as_struct().column_by_name("bytes")?;
+            (bytes.data_type() == &DataType::Binary).then(|| bytes.as_binary::<i32>())
+        }
+        _ => None,
+    }
+}

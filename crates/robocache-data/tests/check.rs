@@ -1,0 +1,247 @@
+//! `check` on datasets that are broken in one way each. Every code has a row.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod check_forge;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use robocache::ErrorKind;
+use robocache_data::{CODES, Dataset, Finding, Level, Limits, Progress};
+use serde_json::{Value, json};
+
+use check_forge::{CAMERA, Column, FPS, Folder, Forge, Movie, STATE};
+
+const V3: &str = "v3.0";
+const V21: &str = "v2.1";
+const V20: &str = "v2.0";
+
+fn check(folder: &Folder) -> Vec<Finding> {
+    Dataset::check(&folder.0, &Limits::default(), &Progress::default()).unwrap()
+}
+
+/// A way to break a dataset, and what must be found: code, level, episode, words.
+struct Fault {
+    version: &'static str,
+    break_it: fn(&mut Forge),
+    found: (&'static str, Level, Option<u64>, &'static str),
+}
+
+const fn fault(
+    version: &'static str,
+    break_it: fn(&mut Forge),
+    code: &'static str,
+    level: Level,
+    episode: Option<u64>,
+    words: &'static str,
+) -> Fault {
+    Fault { version, break_it, found: (code, level, episode, words) }
+}
+
+fn video(column: &str) -> String {
+    format!("videos/{CAMERA}/{column}")
+}
+
+/// Some rows of a stream of vectors.
+fn state(forge: &mut Forge, file: usize, change: impl Fn(usize, &mut [f32])) {
+    let values = forge.data[file].1.floats(STATE);
+    values.chunks_exact_mut(6).enumerate().for_each(|(row, values)| change(row, values));
+}
+
+use Level::{Error, Note, Warning};
+
+#[rustfmt::skip]
+const FAULTS: &[Fault] = &[
+    // The metadata.
+    fault(V3, |f| f.info["total_episodes"] = json!(4), "counts_differ", Error, None, "expected 4 episodes by \"total_episodes\", the metadata lists 3"),
+    fault(V21, |f| f.info["total_frames"] = json!(7), "counts_differ", Error, None, "expected 7 frames by \"total_frames\", the metadata lists 120"),
+    fault(V3, |f| f.info["total_tasks"] = json!(1), "counts_differ", Warning, None, "the metadata lists 2"),
+    fault(V3, |f| f.info["splits"]["train"] = json!("0:100"), "counts_differ", Note, None, "by the split \"train\", there are 3"),
+    fault(V3, |f| f.episodes.integers("episode_index")[2] = 5, "episode_gap", Warning, Some(5), "expected episode 2, got 5: 3 are left out"),
+    fault(V21, |f| f.lines[2]["episode_index"] = json!(1), "episode_duplicate", Error, Some(1), "1 is listed again"),
+    fault(V21, |f| f.lines[1]["length"] = json!(0), "episode_empty", Warning, Some(1), "the length is 0"),
+    fault(V21, |f| f.lines[1]["length"] = json!(29), "length_differs", Error, Some(1), "expected 29 rows as the metadata says, the file has 30"),
+    fault(V3, |f| f.episodes.integers("length")[1] = 29, "length_differs", Error, Some(1), "expected 29 rows as \"length\" says, the range 40 to 70 has 30"),
+    fault(V3, |f| {
+        f.episodes.integers("length")[2] = 51;
+        f.episodes.integers("dataset_to_index")[2] = 121;
+    }, "length_differs", Error, Some(2), "expected rows 0 to 51 for this episode, the file has 50"),
+    fault(V3, |f| f.episodes.integers("dataset_to_index")[0] = 38, "ranges_do_not_tile", Error, Some(1), "starts at 40: 2 rows without an episode"),
+    fault(V3, |f| f.episodes.integers("dataset_from_index")[2] = 67, "ranges_do_not_tile", Error, Some(2), "where episode 1 ends, it starts at 67: 3 rows of two episodes"),
+    fault(V3, |f| f.episodes.integers("dataset_from_index")[0] = 1, "ranges_do_not_tile", Error, Some(0), "expected rows from 0 on"),
+    fault(V3, |f| {
+        f.episodes.integers("length")[2] = 48;
+        f.episodes.integers("dataset_to_index")[2] = 118;
+    }, "ranges_do_not_tile", Warning, None, "expected 48 rows for the episodes of the metadata, the file has 50"),
+    fault(V3, |f| f.episodes.integers("data/file_index").swap(1, 2), "ranges_do_not_tile", Error, Some(2), "30 rows without an episode"),
+    fault(V3, |f| f.raw.push(("meta/tasks.parquet".into(), b"PAR1".to_vec())), "tasks_unreadable", Warning, None, ""),
+    fault(V21, |f| f.raw.push(("meta/modality.json".into(), b"{".to_vec())), "modality_unreadable", Warning, None, ""),
+    fault(V3, |f| f.data[1].1.integers("task_index").fill(9), "task_unknown", Warning, Some(2), "expected a task of 0 to 1, got 9 in sample 0"),
+    fault(V21, |f| f.lines[1]["tasks"] = json!(["dance"]), "task_unknown", Warning, Some(1), "got \"dance\""),
+
+    // Files.
+    fault(V3, |f| drop(f.data.remove(0)), "missing_file", Error, None, "expected a file with 2 episodes, 0 to 1"),
+    fault(V21, |f| drop(f.data.remove(1)), "missing_file", Error, Some(1), "expected a file with episode 1"),
+    fault(V21, |f| drop(f.videos.remove(2)), "missing_file", Error, Some(2), "expected a video of episode 2"),
+    fault(V21, |f| f.videos.clear(), "missing_files", Warning, None, "expected video files, there are none of 3 episodes"),
+    fault(V3, |f| f.videos.clear(), "missing_files", Warning, None, "file-000.mp4"),
+    fault(V3, |f| (0..2).for_each(|_| f.episodes.drop(&video("chunk_index"))), "missing_files", Warning, None, "does not say where"),
+    fault(V3, |f| f.raw.push((f.data[0].0.clone(), b"PAR1PAR1".to_vec())), "unreadable_file", Error, None, "expected a file with 2 episodes, 0 to 1: "),
+    fault(V21, |f| f.raw.push((f.videos[1].0.clone(), vec![])), "unreadable_file", Error, Some(1), "expected a video of episode 1: "),
+    fault(V20, |f| f.raw.push(("meta/stats.json".into(), b"[".to_vec())), "unreadable_file", Warning, None, "expected JSON"),
+
+    // Columns.
+    fault(V3, |f| f.data[1].1.drop(STATE), "column_missing", Error, None, "expected a column \"observation.state\""),
+    fault(V21, |f| f.data[0].1.drop("timestamp"), "column_missing", Warning, None, "\"timestamp\""),
+    fault(V3, |f| f.info["features"].as_object_mut().unwrap().retain(|key, _| key != "action"), "column_undeclared", Note, None, "also has \"action\" (Float32) (in 2 files, this one first)"),
+    fault(V3, |f| f.info["features"]["action"]["dtype"] = json!("float64"), "dtype_differs", Warning, None, "float64"),
+    fault(V3, |f| f.info["features"]["timestamp"]["dtype"] = json!("float64"), "dtype_differs", Warning, None, "expected float64 as declared, the file holds float32"),
+    fault(V3, |f| {
+        let doubles = f.data[1].1.floats("action").iter().map(|&x| x.into()).collect();
+        *f.data[1].1.column("action") = Column::F64(doubles);
+    }, "dtype_differs", Error, None, "expected float32, the file holds float64"),
+    fault(V3, |f| f.info["features"][STATE]["shape"] = json!([7]), "shape_differs", Error, Some(0), "expected 7 values, got 6"),
+    fault(V21, |f| {
+        let mut rows: Vec<Vec<f32>> = f.data[1].1.floats(STATE).chunks(6).map(<[f32]>::to_vec).collect();
+        rows[29].pop();
+        *f.data[1].1.column(STATE) = Column::Lists(rows);
+    }, "shape_differs", Error, Some(1), "row 29: expected 6 values, got 5"),
+    fault(V3, |f| f.videos[0].1.size = (32, 48), "shape_differs", Warning, None, "expected 64 x 48 as declared, the video is 32 x 48"),
+    fault(V3, |f| f.data[0].1.integers("episode_index")[39] = 1, "wrong_episode", Error, Some(0), "1 say another; first sample 39: episode 1"),
+    fault(V3, |f| f.data[1].1.integers("index")[3] = 0, "index_differs", Warning, Some(2), "expected 73 in sample 3, got 0; 1 differ"),
+    fault(V21, |f| f.data[1].1.integers("index").iter_mut().for_each(|n| *n += 1), "index_differs", Warning, Some(1), "expected 40 in sample 0, got 41; 30 differ"),
+
+    // Stamps.
+    fault(V3, |f| f.data[1].1.floats("timestamp").swap(4, 5), "stamps_decrease", Error, Some(2), "first in sample 5: 0.400000 s after 0.500000 s"),
+    fault(V3, |f| f.data[1].1.integers("frame_index").swap(4, 5), "stamps_decrease", Error, Some(2), "first in sample 5: 4 after 5"),
+    fault(V21, |f| f.data[1].1.floats("timestamp")[5] = 0.4, "stamps_duplicate", Warning, Some(1), "first in sample 5: 0.400000 s after 0.400000 s"),
+    fault(V21, |f| f.data[1].1.integers("frame_index")[5] = 4, "stamps_duplicate", Warning, Some(1), "first in sample 5: 4 after 4"),
+    fault(V21, |f| f.data[1].1.floats("timestamp")[5..].iter_mut().for_each(|t| *t += 0.25), "stamps_gap", Warning, Some(1), "expected steps of 100.000 ms, 1 are above 3 periods, 350.000 ms at most; first in sample 5"),
+    fault(V21, |f| f.data[1].1.integers("frame_index")[5..].iter_mut().for_each(|n| *n += 3), "stamps_gap", Warning, Some(1), "expected every number, 3 are missing in 1 places; first in sample 5: 8 after 4"),
+    fault(V3, |f| f.data[1].1.floats("timestamp")[20..].iter_mut().for_each(|t| *t += 0.03), "stamps_drift", Warning, Some(2), "off by up to +30.000 ms in sample"),
+    fault(V3, |f| f.data[1].1.floats("timestamp")[20] += 0.003, "stamps_drift", Note, Some(2), "1 of 3 episodes are off by more than 0.1 ms"),
+    fault(V3, |f| f.data[1].1.integers("frame_index").iter_mut().for_each(|n| *n += 2), "stamps_start", Note, None, "1 of 3 episodes start later; the first is episode 2 at 0.200 s"),
+
+    // Values.
+    fault(V3, |f| state(f, 0, |row, v| if row == 41 { v[5] = f32::NAN; v[0] = f32::INFINITY }), "not_finite", Error, Some(1), "got 1 NaN and 1 infinite; first in sample 1, x"),
+    fault(V3, |f| f.data[1].1.floats("timestamp")[3] = f32::NAN, "not_finite", Error, Some(2), "expected times in seconds, 1 are none; first in sample 3: NaN"),
+    fault(V3, |f| (0..2).for_each(|file| state(f, file, |_, v| v[5] = 2.5)), "constant", Warning, None, "1 of 6 never do: y = 2.5"),
+    fault(V3, |f| (0..2).for_each(|file| state(f, file, |_, v| v[0] = v[0].min(0.9))), "saturated", Note, None, "x = 0.9"),
+    fault(V3, |f| state(f, 0, |row, v| if row == 47 { v[1..5].iter_mut().for_each(|q| *q *= 1.5) }), "quaternion_norm", Warning, Some(1), "off by up to 5.000e-1 in sample 7, qx of episode 1"),
+    fault(V3, |f| state(f, 0, |row, v| if row == 47 { v[1..5].fill(0.0) }), "quaternion_norm", Error, Some(1), "1 are 0; first in sample 7, qx"),
+    fault(V3, |f| state(f, 0, |row, v| if row >= 47 { v[1..5].iter_mut().for_each(|q| *q *= -1.0) }), "quaternion_flip", Warning, Some(1), "1 flip; first in sample 7, qx of episode 1"),
+
+    // Statistics.
+    fault(V3, |f| f.stats.as_mut().unwrap()[STATE]["mean"][5] = json!(9.0), "stats_differ", Warning, None, "the mean of y is 9, of the data "),
+    fault(V20, |f| f.stats.as_mut().unwrap()["action"]["count"] = json!([100]), "stats_differ", Warning, None, "the count is 100, the data has 120 samples"),
+    fault(V21, |f| f.episode_stats.as_mut().unwrap()[1]["stats"]["action"]["max"] = json!([9.5]), "stats_differ", Warning, Some(1), "the max is 9.5, of the data "),
+    fault(V20, |f| f.stats = None, "stats_missing", Note, None, "there is no such file"),
+    fault(V20, |f| f.stats.as_mut().unwrap()["action"] = Value::Null, "stats_missing", Note, None, "expected statistics of the stream"),
+    fault(V21, |f| drop(f.episode_stats.as_mut().unwrap().remove(1)), "stats_missing", Note, Some(1), "expected statistics of the episode"),
+
+    // Videos.
+    fault(V21, |f| f.videos[1].1 = Movie::new(29), "video_short", Error, Some(1), "expected 30 frames, one per sample, the video has 29"),
+    fault(V3, |f| f.videos[0].1 = Movie::new(119), "video_short", Error, None, "expected 120 frames"),
+    fault(V21, |f| f.videos[1].1.cut = 25, "video_short", Error, Some(1), "frame 27 is the first without data"),
+    fault(V21, |f| f.videos[1].1 = Movie::new(32), "video_long", Note, None, "expected 30 frames, one per sample, the video has 32"),
+    fault(V3, |f| f.videos[0].1 = Movie::new(118), "video_no_frame", Error, Some(2), "of each of 50 samples, 2 have none; the first is sample 48"),
+    fault(V21, |f| f.videos[0].1.durations[7] = 130, "video_rate", Warning, None, "expected frames 100.000 ms apart, 1 of 39 steps differ; first after frame 7: 130.000 ms"),
+    fault(V21, |f| f.videos.iter_mut().for_each(|v| v.1.durations.fill(90)), "video_rate", Warning, None, "expected 10 frames per second, the video has 11.111"),
+    fault(V3, |f| f.episodes.doubles(&video("from_timestamp"))[1] += 0.06, "video_offset", Error, Some(1), "off by +60.000 ms (0.600 frames)"),
+    fault(V3, |f| f.episodes.doubles(&video("from_timestamp"))[1] += 0.02, "video_offset", Warning, Some(1), "off by +20.000 ms (0.200 frames)"),
+    fault(V3, |f| f.episodes.doubles(&video("from_timestamp"))[1] += 0.001, "video_offset", Note, Some(1), "off by +1.000 ms (0.010 frames)"),
+    fault(V3, |f| f.episodes.doubles(&video("to_timestamp"))[2] -= 0.1, "video_offset", Error, Some(2), "expected it to last as long as its samples, off by -100.000 ms"),
+    fault(V20, |f| f.data.iter_mut().for_each(|(_, table)| {
+        table.drop("frame_index");
+        table.floats("timestamp").iter_mut().for_each(|t| *t += 1.0 / FPS as f32);
+    }), "video_shifted", Warning, None, "3 of 3 episodes are ahead of it; the first is episode 0, by 100.000 ms"),
+    fault(V3, |f| f.videos[0].1.codec = *b"hev1", "codec_differs", Warning, None, "expected h264 as declared, the file holds hevc"),
+];
+
+#[test]
+fn nothing_is_found_where_nothing_is_wrong() {
+    for version in [V3, V21, V20] {
+        let found = check(&Forge::new(version).write());
+        assert!(found.is_empty(), "{version}: {found:#?}");
+    }
+}
+
+#[test]
+fn every_fault_is_found() {
+    for fault in FAULTS {
+        let mut forge = Forge::new(fault.version);
+        (fault.break_it)(&mut forge);
+        let folder = forge.write();
+        let found = check(&folder);
+        let (code, level, episode, words) = fault.found;
+        let is_it = |finding: &&Finding| {
+            (finding.code, finding.level, finding.episode) == (code, level, episode) && finding.message.contains(words)
+        };
+        let texts: Vec<String> = found.iter().map(Finding::to_string).collect();
+        assert!(found.iter().any(|finding| is_it(&finding)), "{code} {level:?} {episode:?} {words:?}: {texts:#?}");
+        let folder = folder.0.display().to_string();
+        assert!(texts.iter().all(|text| !text.contains(&folder)), "{texts:#?}");
+    }
+}
+
+#[test]
+fn every_code_has_a_fault() {
+    let known: BTreeSet<_> = CODES.iter().map(|code| code.name).collect();
+    let tried: BTreeSet<_> = FAULTS.iter().map(|fault| fault.found.0).collect();
+    assert_eq!(known, tried);
+    // The level in the list is the worst that comes.
+    for code in CODES {
+        let worst = FAULTS.iter().filter(|fault| fault.found.0 == code.name).map(|fault| fault.found.1).max();
+        assert_eq!(worst, Some(code.level), "{}", code.name);
+    }
+}
+
+#[test]
+fn pictures_in_tables_have_the_declared_size() {
+    // The header of a PNG of 4 x 2 gray pixels is enough.
+    let png = [
+        b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x04\0\0\0\x02\x08\0\0\0\0".as_slice(),
+        &crc(b"IHDR\0\0\0\x04\0\0\0\x02\x08\0\0\0\0").to_be_bytes(),
+        b"\0\0\0\0IDAT",
+        &crc(b"IDAT").to_be_bytes(),
+    ]
+    .concat();
+    let of = |shape: Value, bytes: &[u8]| {
+        let mut forge = Forge::new(V21);
+        forge.info["features"]["depth"] = json!({"dtype": "image", "shape": shape, "names": null});
+        for (_, table) in &mut forge.data {
+            let rows = table.integers("index").len();
+            *table = table.clone().with("depth", Column::Bytes(vec![bytes.to_vec(); rows]));
+        }
+        check(&forge.write())
+    };
+    assert_eq!(of(json!([2, 4, 1]), &png), []);
+    let found = of(json!([2, 5, 1]), &png);
+    assert_eq!(found.iter().map(|finding| finding.episode).collect::<Vec<_>>(), [Some(0), Some(1), Some(2)]);
+    assert!(found[0].message.contains("expected pictures of [2, 5, 1] as declared, sample 0 is [2, 4, 1]"));
+    let found = of(json!([2, 4, 1]), b"nothing");
+    assert_eq!((found[0].code, found.len()), ("unreadable_file", 3));
+}
+
+fn crc(bytes: &[u8]) -> u32 {
+    let step = |crc: u32, _: u32| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
+    !bytes.iter().fold(!0u32, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), step))
+}
+
+#[test]
+fn progress_counts_every_episode_and_can_stop() {
+    let folder = Forge::new(V3).write();
+    let steps = AtomicUsize::new(0);
+    let step = |done: usize, all: usize| {
+        assert_eq!((done, all), (steps.fetch_add(1, Ordering::Relaxed) + 1, 3));
+    };
+    let progress = Progress { step: &step, interrupted: &|| false };
+    Dataset::check(&folder.0, &Limits::default(), &progress).unwrap();
+    assert_eq!(steps.load(Ordering::Relaxed), 3);
+    let started = Instant::now();
+    let progress = Progress { step: &|_, _| {}, interrupted: &|| true };
+    let error = Dataset::check(&folder.0, &Limits::default(), &progress).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Interrupted);
+    assert!(started.elapsed() < Duration::from_secs(1));
+}
