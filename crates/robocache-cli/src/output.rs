@@ -259,6 +259,9 @@ mod tests {
     #[test]
     fn text_from_files_is_harmless_and_short() {
         assert_eq!(printable("a\x1b[2Jb\n\u{202e}c é"), "a\\u{1b}[2Jb\\n\\u{202e}c é");
-        assert_eq!([shorten("abcdef", 6), shorten("abcdefg", 6), shorten("ab cdefg", 6)], ["abcdef", "abc...", "ab..."]);
+        assert_eq!(
+            [shorten("abcdef", 6), shorten("abcdefg", 6), shorten("ab cdefg", 6)],
+            ["abcdef", "abc...", "ab..."]
+        );
     }
 }

@@ -90,6 +90,21 @@ impl Json {
     }
 }
 
+/// As it would be written, without the inside of lists and objects.
+impl fmt::Display for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null => f.write_str("null"),
+            Self::Bool(value) => write!(f, "{value}"),
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Integer(number) => write!(f, "{number}"),
+            Self::Text(text) => write!(f, "{text:?}"),
+            Self::List(_) => f.write_str("a list"),
+            Self::Map(_) => f.write_str("an object"),
+        }
+    }
+}
+
 /// NaN, Infinity and -Infinity outside of strings, replaced by null.
 fn without_nan(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len());

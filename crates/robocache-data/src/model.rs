@@ -187,7 +187,7 @@ impl Dataset {
         if !path.exists() {
             return Err(Error::new(ErrorKind::FileError, "there is no such file or folder").path(path));
         }
-        if lerobot::is_dataset(path) {
+        if lerobot::is_dataset(path)? {
             let (source, refusal) = lerobot::open(path, limits)?;
             return Ok((Self { source: Box::new(source) }, refusal));
         }

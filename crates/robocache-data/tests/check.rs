@@ -87,12 +87,13 @@ const FAULTS: &[Fault] = &[
     fault(V21, |f| f.videos.clear(), "missing_files", Warning, None, "expected video files, there are none of 3 episodes"),
     fault(V3, |f| f.videos.clear(), "missing_files", Warning, None, "file-000.mp4"),
     fault(V3, |f| (0..2).for_each(|_| f.episodes.drop(&video("chunk_index"))), "missing_files", Warning, None, "does not say where"),
+    fault(V3, |f| f.info["video_path"] = json!("../{video_key}.mp4"), "unreadable_file", Error, None, "outside of the dataset"),
     fault(V3, |f| f.raw.push((f.data[0].0.clone(), b"PAR1PAR1".to_vec())), "unreadable_file", Error, None, "expected a file with 2 episodes, 0 to 1: "),
     fault(V21, |f| f.raw.push((f.videos[1].0.clone(), vec![])), "unreadable_file", Error, Some(1), "expected a video of episode 1: "),
     fault(V20, |f| f.raw.push(("meta/stats.json".into(), b"[".to_vec())), "unreadable_file", Warning, None, "expected JSON"),
 
     // Columns.
-    fault(V3, |f| f.data[1].1.drop(STATE), "column_missing", Error, None, "expected a column \"observation.state\""),
+    fault(V3, |f| f.data[1].1.drop(STATE), "column_missing", Error, Some(2), "expected a column \"observation.state\""),
     fault(V21, |f| f.data[0].1.drop("timestamp"), "column_missing", Warning, None, "\"timestamp\""),
     fault(V3, |f| f.info["features"].as_object_mut().unwrap().retain(|key, _| key != "action"), "column_undeclared", Note, None, "also has \"action\" (Float32) (in 2 files, this one first)"),
     fault(V3, |f| f.info["features"]["action"]["dtype"] = json!("float64"), "dtype_differs", Warning, None, "float64"),
@@ -100,7 +101,7 @@ const FAULTS: &[Fault] = &[
     fault(V3, |f| {
         let doubles = f.data[1].1.floats("action").iter().map(|&x| x.into()).collect();
         *f.data[1].1.column("action") = Column::F64(doubles);
-    }, "dtype_differs", Error, None, "expected float32, the file holds float64"),
+    }, "dtype_differs", Error, Some(2), "expected float32, the file holds float64"),
     fault(V3, |f| f.info["features"][STATE]["shape"] = json!([7]), "shape_differs", Error, Some(0), "expected 7 values, got 6"),
     fault(V21, |f| {
         let mut rows: Vec<Vec<f32>> = f.data[1].1.floats(STATE).chunks(6).map(<[f32]>::to_vec).collect();
@@ -109,8 +110,8 @@ const FAULTS: &[Fault] = &[
     }, "shape_differs", Error, Some(1), "row 29: expected 6 values, got 5"),
     fault(V3, |f| f.videos[0].1.size = (32, 48), "shape_differs", Warning, None, "expected 64 x 48 as declared, the video is 32 x 48"),
     fault(V3, |f| f.data[0].1.integers("episode_index")[39] = 1, "wrong_episode", Error, Some(0), "1 say another; first sample 39: episode 1"),
-    fault(V3, |f| f.data[1].1.integers("index")[3] = 0, "index_differs", Warning, Some(2), "expected 73 in sample 3, got 0; 1 differ"),
-    fault(V21, |f| f.data[1].1.integers("index").iter_mut().for_each(|n| *n += 1), "index_differs", Warning, Some(1), "expected 40 in sample 0, got 41; 30 differ"),
+    fault(V3, |f| f.data[1].1.integers("index")[3] = 0, "index_differs", Warning, Some(2), "one after the other from 70 on, got 0 in sample 3"),
+    fault(V21, |f| f.data[1].1.integers("index").iter_mut().for_each(|n| *n += 1), "index_differs", Warning, Some(1), "expected it to start with row 40 of the dataset, it starts with 41; 1 of 3 episodes start elsewhere"),
 
     // Stamps.
     fault(V3, |f| f.data[1].1.floats("timestamp").swap(4, 5), "stamps_decrease", Error, Some(2), "first in sample 5: 0.400000 s after 0.500000 s"),

@@ -238,10 +238,11 @@ class Writer:
                 "video.width": width,
                 "video.codec": feature.codec.partition("_")[0],
                 "video.pix_fmt": "yuv420p",
-                "video.is_depth_map": feature.depth,
+                "video.is_depth_map": feature.depth is not None,
                 "video.fps": self.layout.fps,
                 "video.channels": channels,
                 "has_audio": False,
+                **(feature.depth or {}),
             }
             key = "info" if self.layout.version == "v3.0" else "video_info"
             out |= {} if "video info" in self.layout.omit else {key: details}

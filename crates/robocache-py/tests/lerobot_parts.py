@@ -18,27 +18,40 @@ QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
 
 @dataclass(frozen=True)
 class Feature:
-    """One entry of `features`; for images and videos the codec is what is really written."""
+    """One entry of `features`; for images and videos the codec is what is really written.
+
+    Depth is noted in the feature's details: how its codes of 12 bits were made from metres.
+    """
 
     dtype: str
     shape: tuple[int, ...] = (1,)
     names: Any = None
     codec: str = ""
-    depth: bool = False
+    depth: dict[str, Any] | None = None
 
 
 # -- pictures ---------------------------------------------------------------------------------
 
 
 def ffmpeg(arguments: Sequence[str], frames: np.ndarray, fps: float = 30) -> bytes:
-    """Runs ffmpeg over RGB frames and gives what it writes to its standard output."""
+    """Runs ffmpeg over RGB frames, or 12-bit grey ones, and gives its standard output."""
     height, width = frames.shape[1:3]
+    grey = frames.dtype == np.uint16
     rate = Fraction(fps).limit_denominator(1001)
     command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-nostdin", "-threads", "1"]
-    command += ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(rate)]
+    command += [
+        "-f",
+        "rawvideo",
+        "-pix_fmt",
+        "gray12le" if grey else "rgb24",
+        "-s",
+        f"{width}x{height}",
+        "-r",
+        str(rate),
+    ]
     command += ["-i", "-", "-map_metadata", "-1", "-fflags", "+bitexact", "-flags:v", "+bitexact"]
     command += [*arguments]
-    raw = np.ascontiguousarray(frames, np.uint8).tobytes()
+    raw = np.ascontiguousarray(frames, "<u2" if grey else np.uint8).tobytes()
     return subprocess.run(command, input=raw, stdout=subprocess.PIPE, check=True).stdout
 
 
@@ -48,6 +61,14 @@ ENCODERS = {
     "h264": ["-c:v", "libx264", "-crf", "28", "-g", "250"],
     "h264_g2": ["-c:v", "libx264", "-crf", "30", "-g", "2", "-bf", "0"],
     "mpeg4": ["-c:v", "mpeg4", "-q:v", "5"],
+    "hevc_depth": [
+        "-c:v",
+        "libx265",
+        "-x265-params",
+        "lossless=1:log-level=none",
+        "-tag:v",
+        "hvc1",
+    ],
     "hevc": ["-c:v", "libx265", "-x265-params", "log-level=none", "-tag:v", "hvc1"],
 }
 
@@ -55,7 +76,8 @@ ENCODERS = {
 def write_video(path: Path, frames: np.ndarray, fps: float, codec: str, *more: str) -> None:
     """An mp4 of all frames; `more` are options of ffmpeg, for videos that are odd on purpose."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    options = [*ENCODERS[codec], "-pix_fmt", "yuv420p", *more, "-f", "mp4", "-y", f"file:{path}"]
+    pixels = "gray12le" if frames.dtype == np.uint16 else "yuv420p"
+    options = [*ENCODERS[codec], "-pix_fmt", pixels, *more, "-f", "mp4", "-y", f"file:{path}"]
     ffmpeg(options, frames, fps)
 
 
@@ -86,8 +108,8 @@ def feature_stats(feature: Feature, values: Any) -> dict[str, Any]:
     """What LeRobot keeps of one feature of one episode; None for text."""
     array = np.asarray(values)
     is_picture = feature.dtype in ("image", "video")
-    columns = array.reshape(-1, 3) if is_picture else array.reshape(len(array), -1)
-    scale = 255 if is_picture else 1
+    columns = array.reshape(-1, array.shape[-1]) if is_picture else array.reshape(len(array), -1)
+    scale = np.iinfo(array.dtype).max if is_picture else 1
     exact = np.issubdtype(array.dtype, np.integer)
     out: dict[str, list] = {name: [] for name in ("min", "max", "mean", "std")}
     out |= {"count": [len(array)]} | {name: [] for name in QUANTILES}
@@ -99,14 +121,14 @@ def feature_stats(feature: Feature, values: Any) -> dict[str, Any]:
             mean, variance = total / n / scale, (n * squares - total * total) / (n * n * scale**2)
         else:
             mean = math.fsum(ordered) / n
-            variance = math.fsum((x - mean) ** 2 for x in ordered) / n
+            variance = math.fsum((x - mean) * (x - mean) for x in ordered) / n
         out["min"].append(ordered[0] / scale if is_picture else ordered[0])
         out["max"].append(ordered[-1] / scale if is_picture else ordered[-1])
         out["mean"].append(mean)
         out["std"].append(math.sqrt(variance))
         for name, q in QUANTILES.items():
             out[name].append(quantile(ordered, q) / scale)
-    shape = (3, 1, 1) if is_picture else feature.shape
+    shape = (-1, 1, 1) if is_picture else feature.shape
     return {
         name: got if name == "count" else np.array(got).reshape(shape).tolist()
         for name, got in out.items()

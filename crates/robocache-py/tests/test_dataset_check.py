@@ -40,62 +40,65 @@ def assert_none(root: Path, levels: tuple[str, ...] = BAD) -> None:
     assert not found, shown(found)
 
 
-# Fault, levels that are right, what place and text of the finding say.
-TABLE: list[tuple[str, tuple[str, ...], str, tuple[str, ...]]] = [
-    ("total_frames_wrong", BAD, r"140.*130|130.*140", BOTH),
-    ("episode_gap", ("error",), r"episode.*\b(4|5)\b", BOTH),
-    ("length_too_long", ("error",), r"episode 4", BOTH),
-    ("rows_of_another_episode", ("error",), r"episode 1", ("v3.0",)),
-    ("data_missing", ("error",), r"\.parquet", BOTH),
-    ("data_cut", ("error",), r"\.parquet.*footer", BOTH),
-    ("data_is_fifo", ("error",), r"\.parquet", BOTH),
-    ("column_missing", ("error",), STATE, BOTH),
-    ("column_of_doubles", ("error",), STATE, BOTH),
-    ("column_ragged", ("error",), STATE, BOTH),
-    ("video_missing", ("error",), rf"{CAMERA}.*\.mp4", BOTH),
-    ("videos_missing", ("warning",), CAMERA, BOTH),
-    ("video_cut", ("error",), rf"{CAMERA}.*\.mp4", BOTH),
-    ("video_short", ("error",), rf"{CAMERA}.*\.mp4", BOTH),
-    ("video_without_last_frame", ("error",), rf"{CAMERA}.*\.mp4", BOTH),
-    ("video_of_another_codec", BAD, rf"{CAMERA}.*h264.*mpeg4|{CAMERA}.*mpeg4.*h264", BOTH),
-    ("codec_label_wrong", BAD, rf"{CAMERA}.*hevc.*h264|{CAMERA}.*h264.*hevc", BOTH),
-    ("video_of_another_size", BAD, rf"{CAMERA}.*(24|32)", BOTH),
-    ("video_offset", BAD, rf"episode 1.*{CAMERA}", ("v3.0",)),
-    ("video_jitter", ANY, CAMERA, BOTH),
-    ("nan_values", BAD, rf"episode 1.*{STATE}", BOTH),
-    ("infinite_values", BAD, rf"episode 1.*{STATE}", BOTH),
-    ("constant_channel", ANY, rf"{STATE}.*(joint_5|\b4\b)", BOTH),
-    ("saturated_channel", ANY, rf"{STATE}.*(joint_1|\b0\b)", BOTH),
-    ("quaternion_off_the_sphere", BAD, rf"episode 1.*{POSE}", BOTH),
-    ("quaternion_flips", ANY, rf"episode 1.*{POSE}", BOTH),
-    ("unsorted_stamps", BAD, r"episode 1", BOTH),
-    ("duplicate_stamps", BAD, r"episode 1", BOTH),
-    ("nan_stamps", BAD, r"episode 1", BOTH),
-    ("stamps_drift", BAD, r"episode 1", BOTH),
-    ("stamp_gap", BAD, r"episode 1", BOTH),
-    ("frame_index_gap", BAD, r"episode 1", BOTH),
-    ("task_unknown", BAD, r"\b99\b", BOTH),
-    ("stats_do_not_match", BAD, STATE, BOTH),
-    ("tasks_cut", BAD, "tasks", BOTH),
-    ("tasks_missing", BAD, "tasks", BOTH),
+# Fault, level and code of the finding, what its place and text say, versions.
+TABLE: list[tuple[str, str, str, str, tuple[str, ...]]] = [
+    ("total_frames_wrong", "error", "counts_differ", r"info\.json.*140.*130", BOTH),
+    ("episode_gap", "error", "episode_gap", r"episode.*\b4\b.*\b5\b", BOTH),
+    ("length_too_long", "error", "length_differs", r"episode 4.*\b16\b.*\b15\b", BOTH),
+    ("rows_of_another_episode", "error", "ranges_do_not_tile", r"episode 1.*30.*28", ("v3.0",)),
+    ("rows_of_another_episode", "error", "wrong_episode", r"episode 1.*\.parquet", ("v3.0",)),
+    ("data_missing", "error", "missing_file", r"\.parquet.*episode", BOTH),
+    ("data_cut", "error", "unreadable_file", r"\.parquet.*footer", BOTH),
+    ("data_is_fifo", "error", "unreadable_file", r"\.parquet.*regular", BOTH),
+    ("column_missing", "error", "column_missing", rf"{STATE}.*\.parquet", BOTH),
+    ("column_of_doubles", "error", "dtype_differs", rf"{STATE}.*float32.*float64", BOTH),
+    ("column_ragged", "error", "shape_differs", rf"{STATE}.*\b8\b.*\b7\b", BOTH),
+    ("video_missing", "error", "missing_file", rf"{CAMERA}.*\.mp4", BOTH),
+    ("videos_missing", "warning", "missing_files", CAMERA, BOTH),
+    ("video_cut", "error", "unreadable_file", rf"{CAMERA}.*\.mp4.*moov", BOTH),
+    ("video_short", "error", "video_short", rf"{CAMERA}.*\.mp4.*\b4\b", BOTH),
+    ("video_short", "error", "video_no_frame", rf"episode 1.*{CAMERA}", BOTH),
+    ("video_without_last_frame", "error", "video_no_frame", rf"{CAMERA}.*\b1 have none", BOTH),
+    ("video_of_another_codec", "warning", "codec_differs", rf"{CAMERA}.*h264.*mpeg4", BOTH),
+    ("codec_label_wrong", "warning", "codec_differs", rf"{CAMERA}.*hevc.*h264", BOTH),
+    ("video_of_another_size", "warning", "shape_differs", rf"{CAMERA}.*64.*48.*32.*24", BOTH),
+    ("video_offset", "error", "video_offset", rf"episode 1.*{CAMERA}.*400", ("v3.0",)),
+    ("video_jitter", "warning", "video_rate", rf"{CAMERA}.*33\.3.*43\.3", BOTH),
+    ("nan_values", "error", "not_finite", rf"episode 1.*{STATE}.*sample 3\b.*joint_3", BOTH),
+    ("infinite_values", "error", "not_finite", rf"episode 1.*{STATE}.*sample 3\b.*joint_3", BOTH),
+    ("constant_channel", "warning", "constant", rf"{STATE}.*joint_5", BOTH),
+    ("saturated_channel", "note", "saturated", rf"{STATE}.*joint_1\b", BOTH),
+    ("quaternion_off_the_sphere", "warning", "quaternion_norm", rf"episode 1.*{POSE}", BOTH),
+    ("quaternion_flips", "warning", "quaternion_flip", rf"episode 1.*{POSE}.*sample 3\b", BOTH),
+    ("unsorted_stamps", "error", "stamps_decrease", r"episode 1.*sample 3\b", BOTH),
+    ("duplicate_stamps", "warning", "stamps_duplicate", r"episode 1.*sample 3\b", BOTH),
+    ("nan_stamps", "error", "not_finite", r"episode 1.*timestamp.*sample 3\b", BOTH),
+    ("stamps_drift", "warning", "stamps_drift", r"episode 1.*260\.0", BOTH),
+    ("stamp_gap", "warning", "stamps_gap", r"episode 1.*sample 3\b", BOTH),
+    ("frame_index_gap", "warning", "stamps_gap", r"episode 1.*sample 3\b", BOTH),
+    ("task_unknown", "warning", "task_unknown", r"episode 1.*\b99\b", BOTH),
+    ("stats_do_not_match", "warning", "stats_differ", rf"{STATE}.*-0\.5", BOTH),
+    ("tasks_cut", "warning", "tasks_unreadable", r"meta/tasks\.", BOTH),
+    ("tasks_missing", "warning", "tasks_unreadable", r"meta/tasks\.", BOTH),
 ]
 CASES = [
-    pytest.param(v, fault, levels, says, id=f"{fault}-{v}")
+    pytest.param(v, fault, level, code, says, id=f"{fault}-{code}-{v}")
     for v in BOTH
-    for fault, levels, says, versions in TABLE
+    for fault, level, code, says, versions in TABLE
     if v in versions
 ]
 
 
 @pytest.mark.parametrize(
-    ("version", "fault", "levels", "says"), CASES, indirect=["version"], scope="module"
+    ("version", "fault", "level", "code", "says"), CASES, indirect=["version"], scope="module"
 )
-def test_a_fault_is_found(version, good, tmp_path, fault, levels, says):
+def test_a_fault_is_found(version, good, tmp_path, fault, level, code, says):
     root = Path(shutil.copytree(good, tmp_path / "copy"))
     FAULTS[fault](root)
     findings = rc.dataset(root).check()
     fits = [f for f in findings if re.search(says, f"{f.where}: {f.message}", re.DOTALL)]
-    assert any(f.level in levels for f in fits), f"{says!r} {levels} among\n{shown(findings)}"
+    wanted = f"{level} {code} {says!r}"
+    assert (level, code) in {(f.level, f.code) for f in fits}, f"{wanted} among\n{shown(findings)}"
     for finding in findings:
         assert finding.level in ANY and re.fullmatch(r"[a-z][a-z0-9_]*", finding.code)
         assert len(finding.message) > 5

@@ -33,10 +33,12 @@ from lerobot_files import (
     PICTURE,
     VECTORS,
     VIDEOS,
+    Episode,
     Feature,
     Layout,
     hub_cache,
     sample,
+    write,
 )
 
 STATE = {"observation.state": VECTORS["observation.state"]}
@@ -157,13 +159,42 @@ def test_a_wrong_label_of_the_codec_does_no_harm(tmp_path):
     assert_equal(rc.dataset(root), root, pictures=True)
 
 
-def test_depth_is_told_from_colour(tmp_path):
-    features = {**STATE, "observation.images.depth": replace(VIDEOS[CAMERA], depth=True)}
-    ds = rc.dataset(sample(tmp_path, Layout(), features))
-    assert ds.streams["observation.images.depth"].kind == "depth"
-    with pytest.raises(rc.Unsupported, match="depth"):
-        _ = ds.episode(0)["observation.images.depth"].values
-    assert ds.episode(0)["observation.state"].values.shape == (12, 8)
+DEPTH = "observation.images.depth"
+RANGE = {"video.depth_min": 0.01, "video.depth_max": 10.0, "video.shift": 3.5}
+
+
+def write_depth(root: Path, notes: dict) -> np.ndarray:
+    """One episode of a camera of distances; gives the codes that its video holds."""
+    codes = np.random.default_rng(12).integers(0, 4096, (5, 48, 64, 1), np.uint16)
+    feature = Feature("video", (48, 64, 1), PICTURE, "hevc_depth", notes)
+    state = np.zeros((5, 8), np.float32)
+    features = {**STATE, DEPTH: feature}
+    write(root, features, [Episode({"observation.state": state, DEPTH: codes}, ("go",))], Layout())
+    return codes
+
+
+@pytest.mark.parametrize("logarithmic", [True, False])
+def test_depth_is_given_in_millimetres(tmp_path, logarithmic):
+    codes = write_depth(tmp_path, {**RANGE, "video.use_log": logarithmic})
+    ds = rc.dataset(tmp_path)
+    info = ds.streams[DEPTH]
+    assert (info.kind, info.dtype, tuple(info.shape)) == ("depth", "uint16", (48, 64, 1))
+    part = codes / 4095
+    low, high = (np.log([3.51, 13.5])) if logarithmic else (0.01, 10.0)
+    metres = low + part * (high - low)
+    want = (np.exp(metres) - 3.5 if logarithmic else metres) * 1000
+    got = ds.episode(0)[DEPTH].values
+    assert got.dtype == np.uint16 and got.shape == (5, 48, 64, 1)
+    assert np.abs(got - want).max() <= 0.501
+
+
+def test_depth_that_does_not_say_what_it_means(tmp_path):
+    write_depth(tmp_path, {})
+    ds = rc.dataset(tmp_path)
+    assert ds.streams[DEPTH].kind == "depth"
+    with pytest.raises(rc.Unsupported, match=r"depth_min.*info\.json"):
+        _ = ds.episode(0)[DEPTH].values
+    assert ds.episode(0)["observation.state"].values.shape == (5, 8)
 
 
 NO_FFMPEG = """

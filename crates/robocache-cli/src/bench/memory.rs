@@ -28,7 +28,10 @@ mod tests {
     #[test]
     fn linux_counts_in_kibibytes() {
         let status = "Name:\tx\nVmHWM:\t   31112 kB\nVmRSS:\t 5 kB\n";
-        assert_eq!([parse(status, "VmHWM"), parse(status, "VmRSS"), parse(status, "Vm")], [Some(31_112 << 10), Some(5120), None]);
+        assert_eq!(
+            [parse(status, "VmHWM"), parse(status, "VmRSS"), parse(status, "Vm")],
+            [Some(31_112 << 10), Some(5120), None]
+        );
     }
 
     #[cfg(target_os = "linux")]

@@ -1,12 +1,13 @@
 //! How fast datasets open and their streams are read.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use robocache::{Context, Error, ErrorKind, Result, VERSION, cpu_threads};
-use robocache_data::{Dataset, Ffmpeg, Kind, Limits, Progress, Values};
+use robocache_data::{Dataset, Ffmpeg, Kind, Limits, Progress, StreamInfo, Values};
 
 use super::memory;
 use super::report::{Measured, Row, Target, Unit};
@@ -20,7 +21,8 @@ const TO_OPEN: Plan =
 const TO_READ: Plan =
     Plan { episodes: 1000, frames: 400, episodes_per_file: 500, groups: Groups::Large, metadata: Groups::Large };
 /// What is made for it: a name of the dataset, and of who writes such ones.
-const MADE: [(Groups, &str, &str); 2] = [(Groups::Small, "recorded", "as recorded"), (Groups::Large, "converted", "as converted")];
+const MADE: [(Groups, &str, &str); 2] =
+    [(Groups::Small, "recorded", "as recorded"), (Groups::Large, "converted", "as converted")];
 const OPEN_TARGET: f64 = 1.0;
 const MEMORY_TARGET: f64 = 300e6;
 /// Of output, per core.
@@ -31,6 +33,8 @@ const PASSES: usize = 5;
 const PASS_TIME: Duration = Duration::from_millis(1500);
 /// What one pass reads at most: more says nothing more.
 const PASS_BYTES: usize = 256 << 20;
+/// In less the work per episode is all that counts.
+const LEAST_BYTES: usize = 8 << 20;
 const VIDEO_TIME: Duration = Duration::from_secs(3);
 
 /// Collects rows, and stops between them.
@@ -146,7 +150,7 @@ impl<'a> Bench<'a> {
 
     /// Reads all numbers of a dataset, on one thread and on all.
     fn columns(&mut self, dataset: &Dataset, name: &str, label: &str) -> Result<()> {
-        let low = |(_, stream): &(usize, &robocache_data::StreamInfo)| matches!(stream.kind, Kind::Scalar | Kind::Vector);
+        let low = |(_, stream): &(usize, &StreamInfo)| matches!(stream.kind, Kind::Scalar | Kind::Vector);
         let mut streams: Vec<usize> = dataset.streams().iter().enumerate().filter(low).map(|(at, _)| at).collect();
         // In the generated datasets `task_index` is there too, which nobody trains on.
         streams.retain(|&at| dataset.streams().get(at).is_some_and(|stream| stream.name != "task_index"));
@@ -157,6 +161,9 @@ impl<'a> Bench<'a> {
             return Ok(());
         }
         let places = enough(dataset, &streams)?;
+        if bytes_of(dataset, &streams, 0..places)? < LEAST_BYTES {
+            self.notes.push("The columns are too small to be held to a target.".to_owned());
+        }
         let threads = cpu_threads();
         let what = labelled("columns", label);
         for (count, suffix) in [(1, "1_thread"), (threads, "all_threads")] {
@@ -168,13 +175,9 @@ impl<'a> Bench<'a> {
             let pass = self.best_pass(dataset, &streams, places, count)?;
             let per_core = pass.bytes as f64 / pass.seconds / count as f64;
             let threads = if count == 1 { "1 thread".to_owned() } else { format!("{count} threads, per core") };
-            let rate = Row::new(
-                &format!("{name}_columns_{suffix}"),
-                format!("{what}, {threads}"),
-                per_core,
-                Unit::BytesPerSecond,
-                Some(Target::AtLeast(COLUMNS_TARGET)),
-            );
+            let target = (pass.bytes >= LEAST_BYTES).then_some(Target::AtLeast(COLUMNS_TARGET));
+            let rate_name = format!("{name}_columns_{suffix}");
+            let rate = Row::new(&rate_name, format!("{what}, {threads}"), per_core, Unit::BytesPerSecond, target);
             let episodes = pass.episodes as f64 / pass.seconds;
             let name = format!("{name}_episodes_{suffix}");
             self.rows.push(rate);
@@ -279,7 +282,13 @@ impl<'a> Bench<'a> {
         self.rows.push(Row::new("given_video_frames", what, frames as f64 / seconds, Unit::PerSecond, None));
         self.rows.push(Row::new("given_video_bytes", "  pixels", bytes as f64 / seconds, Unit::BytesPerSecond, None));
         if let Some(first) = first {
-            self.rows.push(Row::new("given_video_first", "  until the first", first.as_secs_f64(), Unit::Seconds, None));
+            self.rows.push(Row::new(
+                "given_video_first",
+                "  until the first",
+                first.as_secs_f64(),
+                Unit::Seconds,
+                None,
+            ));
         }
         self.step();
         Ok(())
@@ -301,20 +310,24 @@ struct Pass {
 
 /// How many episodes, from the first on, make a pass.
 fn enough(dataset: &Dataset, streams: &[usize]) -> Result<usize> {
-    let row: usize = streams
-        .iter()
-        .filter_map(|&at| dataset.streams().get(at))
-        .map(|stream| stream.width() * stream.dtype.map_or(0, |dtype| dtype.size()))
-        .sum();
     let mut bytes = 0usize;
     for at in 0..dataset.len() {
-        let length = usize::try_from(dataset.episode(at)?.length).unwrap_or(usize::MAX);
-        bytes = bytes.saturating_add(length.saturating_mul(row));
+        bytes = bytes.saturating_add(bytes_of(dataset, streams, at..at + 1)?);
         if bytes >= PASS_BYTES {
             return Ok(at + 1);
         }
     }
     Ok(dataset.len())
+}
+
+/// What the metadata says of the size of some streams.
+fn bytes_of(dataset: &Dataset, streams: &[usize], episodes: Range<usize>) -> Result<usize> {
+    let streams = streams.iter().filter_map(|&at| dataset.streams().get(at));
+    let row: usize = streams.map(|stream| stream.width() * stream.dtype.map_or(0, |dtype| dtype.size())).sum();
+    episodes.into_iter().try_fold(0usize, |sum, at| {
+        let length = usize::try_from(dataset.episode(at)?.length).unwrap_or(usize::MAX);
+        Ok(sum.saturating_add(length.saturating_mul(row)))
+    })
 }
 
 fn size(values: &Values) -> usize {

@@ -273,7 +273,8 @@ mod tests {
     #[test]
     fn writing_stops_when_asked_to() {
         let folder = Folder::new().unwrap();
-        let plan = Plan { episodes: 5, frames: 3, episodes_per_file: 5, groups: Groups::Large, metadata: Groups::Large };
+        let plan =
+            Plan { episodes: 5, frames: 3, episodes_per_file: 5, groups: Groups::Large, metadata: Groups::Large };
         let stop = || Err(Error::new(ErrorKind::Interrupted, "interrupted"));
         let error = write(&folder.path().join("x"), &plan, &stop).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Interrupted);

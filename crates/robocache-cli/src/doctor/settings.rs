@@ -5,14 +5,8 @@ use serde::Serialize;
 const PREFIX: &str = "ROBOCACHE_";
 const THREADS: &str = "ROBOCACHE_NUM_THREADS";
 /// What the engine looks at, in the order of how often people set it.
-const KNOWN: [&str; 6] = [
-    THREADS,
-    "ROBOCACHE_BLOCKING",
-    "ROBOCACHE_FFMPEG",
-    "ROBOCACHE_CUBIN_DIR",
-    "ROBOCACHE_NVRTC",
-    "ROBOCACHE_LIBCUDA",
-];
+const KNOWN: [&str; 6] =
+    [THREADS, "ROBOCACHE_BLOCKING", "ROBOCACHE_FFMPEG", "ROBOCACHE_CUBIN_DIR", "ROBOCACHE_NVRTC", "ROBOCACHE_LIBCUDA"];
 
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Setting {

@@ -348,7 +348,7 @@ mod tests {
     #[test]
     fn long_names_keep_their_ends() {
         assert_eq!(shorten_middle("observation.state", 17), "observation.state");
-        assert_eq!(shorten_middle("observation.state", 12), "obs...n.state");
+        assert_eq!(shorten_middle("observation.state", 12), "obs....state");
         assert_eq!(shorten_middle("observation.state", 2), "...");
     }
 

@@ -24,9 +24,22 @@ pub(crate) struct Scene {
 
 #[derive(Debug)]
 pub(crate) enum Shape {
-    Rect { x: f64, y: f64, width: f64, height: f64, colour: Colour },
+    Rect {
+        x: f64,
+        y: f64,
+        width: f64,
+        height: f64,
+        colour: Colour,
+    },
     /// `y` is the line that letters stand on.
-    Text { x: f64, y: f64, text: String, size: Size, anchor: Anchor, colour: Colour },
+    Text {
+        x: f64,
+        y: f64,
+        text: String,
+        size: Size,
+        anchor: Anchor,
+        colour: Colour,
+    },
 }
 
 /// Letters all have the same width.

@@ -69,7 +69,9 @@ impl Canvas {
 
     fn letter(&mut self, letter: char, left: i64, top: i64, dot: i64, colour: Colour) {
         for (row, bits) in (0..).zip(font::glyph(letter)) {
-            for column in (0..i64::from(font::WIDTH)).filter(|column| bits >> (i64::from(font::WIDTH) - 1 - column) & 1 == 1) {
+            for column in
+                (0..i64::from(font::WIDTH)).filter(|column| bits >> (i64::from(font::WIDTH) - 1 - column) & 1 == 1)
+            {
                 let (x, y) = (left + column * dot, top + row * dot);
                 self.fill([x, y, x + dot, y + dot], colour);
             }
@@ -122,14 +124,8 @@ mod tests {
 
     #[test]
     fn letters_are_drawn_from_their_anchor() {
-        let text = |x, anchor| Shape::Text {
-            x,
-            y: 10.0,
-            text: "I".to_owned(),
-            size: Size::Small,
-            anchor,
-            colour: [0; 3],
-        };
+        let text =
+            |x, anchor| Shape::Text { x, y: 10.0, text: "I".to_owned(), size: Size::Small, anchor, colour: [0; 3] };
         let dark = |shape| {
             let (width, _, pixels) = decode(&write(&Scene { width: 20, height: 12, shapes: vec![shape] }).unwrap());
             let columns = pixels.chunks(3).enumerate().filter(|(_, pixel)| pixel[0] == 0);

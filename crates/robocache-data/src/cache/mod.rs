@@ -212,6 +212,18 @@ impl Cache {
         shard.rows(first, count, meta.row_bytes())
     }
 
+    /// One sample of a raw stream, without a copy.
+    pub(crate) fn row(&self, at: usize, stream: usize, sample: usize) -> Result<&[u8]> {
+        let (shard, first, count, meta) = self.place(at, stream)?;
+        ensure!(sample < count, "sample", "{:?} has {count} samples, got {sample}", meta.name);
+        Ok(shard.rows(first + sample as u64, 1, meta.row_bytes())?.values)
+    }
+
+    /// How many samples a stream has in an episode.
+    pub fn count(&self, at: usize, stream: usize) -> u64 {
+        if at < self.len() && stream < self.streams().len() { self.index.rows(at, stream).1 } else { 0 }
+    }
+
     /// The stamps of a stream in an episode.
     pub fn times(&self, at: usize, stream: usize) -> Result<Vec<i64>> {
         let (shard, first, count, _) = self.place(at, stream)?;

@@ -14,7 +14,7 @@ use arrow_buffer::{Buffer, MutableBuffer, OffsetBuffer};
 use arrow_data::ArrayData;
 use arrow_ipc::reader::{FileDecoder, read_footer_length};
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
-use arrow_ipc::{Block, convert::fb_to_schema, root_as_footer};
+use arrow_ipc::{Block, convert::try_fb_to_schema, root_as_footer};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use memmap2::Mmap;
 use robocache::{DType, Error, ErrorKind, Result};
@@ -254,7 +254,8 @@ impl Shard {
         let bytes = self.map.get(start..length - TAIL).unwrap_or_default();
         let footer = root_as_footer(bytes).map_err(|error| bad(error.to_string()))?;
         let schema = footer.schema().ok_or_else(|| bad("no schema".to_owned()))?;
-        let decoder = FileDecoder::new(Arc::new(fb_to_schema(schema)), footer.version());
+        let schema = try_fb_to_schema(schema).map_err(|error| bad(error.to_string()))?;
+        let decoder = FileDecoder::new(Arc::new(schema), footer.version());
         self.places = footer.recordBatches().map(|blocks| blocks.iter().copied().collect()).unwrap_or_default();
         self.decoder = decoder.with_require_alignment(true);
         Ok(())

@@ -4,8 +4,8 @@
 //! and every other number of it kept with weight 2; once there were many chunks, every 4th, 8th,
 //! and so on. Kept numbers lie in levels: those of level h are sorted and stand for 2^h numbers each.
 //! When all levels together hold more than [`ROOM`], a level gives every other number to the next.
-//! Where to begin, at the first or the second number, is decided by a counter that is hashed: the
-//! errors have no bias and cancel, and the same input gives the same sketch.
+//! Whether it begins at the first or the second is decided by a hashed counter: errors
+//! have no bias and cancel, and the same input gives the same sketch.
 //!
 //! Levels below the top may hold 2/3 of what the one above may, since their errors are smaller and
 //! more of them cancel (Karnin, Lang, Liberty: Optimal quantile approximation in streams, 2016).
@@ -18,8 +18,9 @@
 //! chunk fully costs three times what [`arrange`](arrange::arrange) does, hence that.
 
 mod arrange;
+mod text;
 
-use std::cmp::Ordering;
+use std::fmt::Debug;
 
 use self::arrange::{arrange, finish};
 pub(crate) use self::arrange::Scratch;
@@ -27,43 +28,42 @@ pub(crate) use self::arrange::Scratch;
 /// Numbers that the top level may hold.
 const TOP: usize = 4096;
 /// The fewest numbers that a level may hold.
-const LEAST: usize = 32;
-/// Weights stay below 2^62.
-const LEVELS: usize = 62;
+const LEAST: usize = 8;
+/// Numbers that all levels together may hold.
+const ROOM: usize = 3 * TOP + 512;
+/// Levels of a sketch that is read; 2^48 numbers make 37.
+const LEVELS: usize = 48;
 /// Numbers that a sketch keeps when it is written.
 const SETTLED: usize = TOP + TOP / 4;
 
 /// `f32` and `f64`, finite.
-pub(crate) trait Real: Copy + PartialOrd + Default + std::fmt::Debug + Into<f64> {
+pub(crate) trait Real: Copy + PartialOrd + Default + Debug + Into<f64> {
+    /// An integer in the order of the numbers, since merging integers needs no branch.
+    type Key: Copy + Ord + Debug + TryFrom<u64> + Into<u64>;
     /// Numbers that wait for each other.
     const CHUNK: usize;
+    /// The smallest and the largest.
     fn bounds(values: &[Self]) -> (Self, Self);
     /// What maps `low..=high` to `0..=last`.
     fn scale(low: Self, high: Self, last: usize) -> Self;
     fn digit(self, low: Self, scale: Self) -> u16;
-    /// An integer in the order of the numbers.
-    fn to_key(self) -> u64;
-    /// The number, where the integer stands for a finite one.
-    fn from_key(key: u64) -> Option<Self>;
-
-    fn order(&self, other: &Self) -> Ordering {
-        self.partial_cmp(other).unwrap_or(Ordering::Equal)
-    }
+    fn to_key(self) -> Self::Key;
+    fn from_key(key: Self::Key) -> Self;
 }
 
 macro_rules! real {
-    ($real:ty, $bits:ty, $chunk:expr) => {
+    ($real:ty, $key:ty, $chunk:expr) => {
         impl Real for $real {
+            type Key = $key;
             const CHUNK: usize = $chunk;
 
             fn bounds(values: &[Self]) -> (Self, Self) {
-                let (mut low, mut high) = ([Self::INFINITY; 16], [Self::NEG_INFINITY; 16]);
-                let (rows, rest) = values.as_chunks::<16>();
+                const LANES: usize = 32 / size_of::<$real>();
+                let (mut low, mut high) = ([Self::INFINITY; LANES], [Self::NEG_INFINITY; LANES]);
+                let (rows, rest) = values.as_chunks::<LANES>();
                 for row in rows {
-                    for lane in 0..16 {
-                        low[lane] = if row[lane] < low[lane] { row[lane] } else { low[lane] };
-                        high[lane] = if row[lane] > high[lane] { row[lane] } else { high[lane] };
-                    }
+                    low = std::array::from_fn(|lane| if row[lane] < low[lane] { row[lane] } else { low[lane] });
+                    high = std::array::from_fn(|lane| if row[lane] > high[lane] { row[lane] } else { high[lane] });
                 }
                 let low = low.iter().chain(rest).fold(Self::INFINITY, |a, &b| a.min(b));
                 (low, high.iter().chain(rest).fold(Self::NEG_INFINITY, |a, &b| a.max(b)))
@@ -81,17 +81,16 @@ macro_rules! real {
             }
 
             #[inline]
-            fn to_key(self) -> u64 {
+            fn to_key(self) -> $key {
                 let bits = self.to_bits();
-                let top = 1 << (<$bits>::BITS - 1);
-                u64::from(if bits & top == 0 { bits | top } else { !bits })
+                let top = 1 << (<$key>::BITS - 1);
+                if bits & top == 0 { bits | top } else { !bits }
             }
 
-            fn from_key(key: u64) -> Option<Self> {
-                let key = <$bits>::try_from(key).ok()?;
-                let top = 1 << (<$bits>::BITS - 1);
-                let value = Self::from_bits(if key & top == 0 { !key } else { key & !top });
-                value.is_finite().then_some(value)
+            #[inline]
+            fn from_key(key: $key) -> Self {
+                let top = 1 << (<$key>::BITS - 1);
+                Self::from_bits(if key & top == 0 { !key } else { key & !top })
             }
         }
     };
@@ -101,18 +100,18 @@ real!(f64, u64, 4096);
 
 /// The quantiles of one component.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Sketch<T> {
+pub(crate) struct Sketch<T: Real> {
     /// Numbers that wait to become a chunk.
     waiting: Vec<T>,
     /// Sorted; level h has weight 2^h.
-    levels: Vec<Vec<T>>,
+    levels: Vec<Vec<T::Key>>,
     /// Numbers that the levels stand for.
     held: u64,
     /// Times that numbers were left out.
     turns: u64,
 }
 
-impl<T> Default for Sketch<T> {
+impl<T: Real> Default for Sketch<T> {
     fn default() -> Self {
         Self { waiting: Vec::new(), levels: Vec::new(), held: 0, turns: 0 }
     }
@@ -142,34 +141,35 @@ impl<T: Real> Sketch<T> {
         for (level, run) in other.levels.iter().enumerate() {
             self.put(level, run);
         }
-        self.held += other.held;
-        self.shrink(ROOM);
+        self.held = self.held.saturating_add(other.held);
+        self.shrink(ROOM, allowance);
     }
 
     /// The same in the other type.
     pub(crate) fn widened(&self) -> Sketch<f64> {
-        let wide = |run: &Vec<T>| run.iter().map(|&value| value.into()).collect();
+        let wide = |run: &Vec<T::Key>| run.iter().map(|&key| T::from_key(key).into().to_key()).collect();
         let levels = self.levels.iter().map(wide).collect();
         let mut sketch = Sketch { waiting: Vec::new(), levels, held: self.held, turns: self.turns };
-        sketch.add(&wide(&self.waiting), &mut Scratch::default());
+        let waiting: Vec<f64> = self.waiting.iter().map(|&value| value.into()).collect();
+        sketch.add(&waiting, &mut Scratch::default());
         sketch
     }
 
     /// The numbers at these parts of the way from `low`, the smallest, to `high`, the largest;
     /// `parts` ascend. Between numbers it is interpolated, as NumPy does.
     pub(crate) fn quantiles<const N: usize>(&self, parts: [f64; N], low: f64, high: f64) -> [f64; N] {
-        let mut items: Vec<(T, u64)> = self.waiting.iter().map(|&value| (value, 1)).collect();
+        let mut items: Vec<(T::Key, u64)> = self.waiting.iter().map(|value| (value.to_key(), 1)).collect();
         for (level, run) in self.levels.iter().enumerate() {
-            items.extend(run.iter().map(|&value| (value, 1 << level)));
+            items.extend(run.iter().map(|&key| (key, 1 << level)));
         }
-        items.sort_unstable_by(|a, b| a.0.order(&b.0));
+        items.sort_unstable();
         let last = self.count().saturating_sub(1) as f64;
         // A number of weight w stands in the middle of w places.
         let mut before = 0;
-        let placed = items.iter().map(|&(value, weight)| {
+        let placed = items.iter().map(|&(key, weight)| {
             let place = before as f64 + (weight - 1) as f64 / 2.0;
             before += weight;
-            (place, value.into())
+            (place, T::from_key(key).into())
         });
         let mut places = placed.chain([(last, high)]);
         let (mut left, mut right) = ((0.0, low), (0.0, low));
@@ -189,29 +189,29 @@ impl<T: Real> Sketch<T> {
         })
     }
 
-    /// Leaves out numbers until the sketch is as small as it is written.
+    /// Leaves out numbers until the sketch is as small as it is written, from the lowest levels
+    /// first, whose errors are the smallest.
     pub(crate) fn settle(&mut self) {
-        let first = std::mem::take(&mut self.waiting);
-        self.held += first.len() as u64;
-        let mut first = first;
-        first.sort_unstable_by(T::order);
+        let mut first: Vec<_> = std::mem::take(&mut self.waiting).into_iter().map(T::to_key).collect();
+        first.sort_unstable();
+        self.held = self.count() + first.len() as u64;
         self.put(0, &first);
-        self.shrink(SETTLED);
+        self.shrink(SETTLED, |_| 2);
     }
 
     fn take_chunk(&mut self, scratch: &mut Scratch<T>) {
-        let chunk = T::CHUNK as u64;
-        // With N chunks behind, the errors of N strides cancel to the square root of N strides.
-        let level = 1 + ((self.held / chunk).max(16).ilog2() / 2).saturating_sub(2) as usize;
+        // With N chunks behind, the errors of N strides add up to the square root of N strides:
+        // the stride may grow with the square root of N.
+        let level = ((self.held >> 13).max(4).ilog2() / 2) as usize;
         let stride = 1 << level;
-        arrange(&mut self.waiting, scratch);
         let start = self.turn() % stride;
-        let mut run: Vec<T> = self.waiting.iter().skip(start).step_by(stride).copied().collect();
+        let arranged = arrange(&mut self.waiting, scratch);
+        let mut run: Vec<_> = arranged.iter().skip(start).step_by(stride).map(|value| value.to_key()).collect();
         finish(&mut run);
         self.waiting.clear();
         self.put(level, &run);
-        self.held += chunk;
-        self.shrink(ROOM);
+        self.held += T::CHUNK as u64;
+        self.shrink(ROOM, allowance);
     }
 
     /// The next of a series of evenly spread numbers.
@@ -223,7 +223,7 @@ impl<T: Real> Sketch<T> {
         (hash >> 40) as usize
     }
 
-    fn put(&mut self, level: usize, run: &[T]) {
+    fn put(&mut self, level: usize, run: &[T::Key]) {
         if self.levels.len() <= level && !run.is_empty() {
             self.levels.resize_with(level + 1, Vec::new);
         }
@@ -236,21 +236,42 @@ impl<T: Real> Sketch<T> {
         self.levels.iter().map(Vec::len).sum()
     }
 
-    /// Leaves out numbers until no more than `room` are kept.
-    fn shrink(&mut self, room: usize) {
+    /// Leaves out numbers until no more than `room` are kept, in the lowest level that holds more
+    /// than it may.
+    fn shrink(&mut self, room: usize, allowance: fn(usize) -> usize) {
         while self.kept() > room {
             let top = self.levels.len() - 1;
-            let is_full = |level: &usize| self.levels[*level].len() >= allowance(top - level, room);
-            let Some(level) = (0..top).find(is_full).or((top < LEVELS).then_some(top)) else {
-                return;
-            };
+            let is_full = |level: &usize| self.levels[*level].len() >= allowance(top - level);
+            let level = (0..top).find(is_full).unwrap_or(top);
             let mut run = std::mem::take(&mut self.levels[level]);
-            // Numbers go in pairs; one that is left over keeps its weight and its place.
+            // Numbers go in pairs; one that is left over keeps its weight.
             let odd = if run.len() % 2 == 1 { run.pop() } else { None };
             let start = self.turn() % 2;
-            let half: Vec<T> = run.iter().skip(start).step_by(2).copied().collect();
+            let half: Vec<_> = run.iter().skip(start).step_by(2).copied().collect();
             self.levels[level].extend(odd);
             self.put(level + 1, &half);
         }
     }
+}
+
+/// Numbers that a level may hold which is so far below the top. All together are below [`ROOM`],
+/// so that there is a full level where more are kept.
+fn allowance(depth: usize) -> usize {
+    (0..depth).fold(TOP, |allowed, _| allowed * 2 / 3).max(LEAST)
+}
+
+/// The keys of two sorted runs, sorted.
+fn merged<K: Copy + Ord>(a: &[K], b: &[K]) -> Vec<K> {
+    let mut out = Vec::with_capacity(a.len() + b.len());
+    let (mut i, mut j) = (0, 0);
+    out.extend(std::iter::from_fn(|| {
+        let (&x, &y) = (a.get(i)?, b.get(j)?);
+        let first = x <= y;
+        i += usize::from(first);
+        j += usize::from(!first);
+        Some(if first { x } else { y })
+    }));
+    out.extend_from_slice(&a[i..]);
+    out.extend_from_slice(&b[j..]);
+    out
 }

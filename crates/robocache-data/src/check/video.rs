@@ -83,7 +83,7 @@ pub(crate) fn check_frames(video: &VideoFile, times: &[i64], start: i64, period:
     let wanted = |&time: &i64| start.saturating_add(time);
     let is_missing = |time: &i64| video.nearest(wanted(time)).1.unsigned_abs() > half;
     let missing = times.iter().filter(|time| is_missing(time)).count();
-    let first = times.iter().position(|time| is_missing(time))?;
+    let first = times.iter().position(is_missing)?;
     let time = times.get(first).map(wanted).unwrap_or_default();
     let text = format!(
         "expected a frame within {:.1} ms of each of {} samples, {missing} have none; the first is sample {first} at \

@@ -148,7 +148,7 @@ mod tests {
         for tasks in [0, 1, 2, 1000] {
             let mut got = Vec::new();
             let slow_sometimes = |task: usize, _: &Stop| {
-                if task % 97 == 0 {
+                if task.is_multiple_of(97) {
                     std::thread::sleep(Duration::from_millis(3));
                 }
                 task * 2

@@ -75,7 +75,7 @@ impl Info {
         }
         let fps = json.get("fps").and_then(Json::as_f64);
         let fps = fps.filter(|fps| fps.is_finite() && *fps > 0.0 && *fps <= 1e6).ok_or_else(|| {
-            let got = json.get("fps").map_or("nothing".to_owned(), |fps| format!("{fps:?}"));
+            let got = json.get("fps").map_or_else(|| "nothing".to_owned(), ToString::to_string);
             corrupt(path, format!("\"fps\": expected a number above 0, got {got}"))
         })?;
         let (data_default, video_default) = match version {

@@ -26,7 +26,7 @@ use self::root::{Field, Root};
 use crate::Limits;
 use crate::check::{Code, codes};
 use crate::findings::{Finding, Level, Progress};
-use crate::limits::corrupt;
+use crate::limits::{corrupt, file_error};
 use crate::model::{EpisodeInfo, Samples, Source, StreamInfo};
 use crate::parquet::ParquetFile;
 use crate::video::VideoFile;
@@ -48,9 +48,16 @@ pub(crate) struct LeRobot {
     videos: Recent<PathBuf, VideoFile>,
 }
 
-/// Whether a folder looks like a LeRobot dataset.
-pub(crate) fn is_dataset(path: &Path) -> bool {
-    path.join("meta/info.json").symlink_metadata().is_ok()
+/// Whether a folder looks like a LeRobot dataset; a folder that may not be looked into is an error.
+pub(crate) fn is_dataset(path: &Path) -> Result<bool> {
+    let info = path.join("meta/info.json");
+    match info.symlink_metadata() {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            Err(file_error(&info, "cannot look for a dataset", error))
+        }
+        Err(_) => Ok(false),
+    }
 }
 
 /// Opens a dataset by its metadata, and says why it should not be used, where its metadata

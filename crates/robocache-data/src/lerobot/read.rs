@@ -45,6 +45,12 @@ impl LeRobot {
         let length = self.episodes.length.get(at).copied().unwrap_or(0);
         let first = self.episodes.first_row.get(at).copied().unwrap_or(0);
         let end = first.saturating_add(length);
+        if let Some((from, to)) = self.episodes.range.get(at)
+            && to - from != length
+        {
+            let text = format!("the metadata gives the episode {length} samples and the rows {from} to {to}");
+            return Err(corrupt(path, text));
+        }
         let differs = match self.info.version {
             // Other episodes may follow in the same file.
             Version::V30 => end > table.rows(),

@@ -192,16 +192,19 @@ impl<'a, T: Stored> Reader<'a, T> {
         let first = pages.data.partition_point(|page| reach(page).end <= wanted.start);
         let last = pages.data.partition_point(|page| page.first_value < wanted.end);
         let mut regular = pages.regular(&self.shape);
-        // What lies before the wanted rows matters only where rows are found by counting values.
-        let from = if pages.aligned { first } else { regular.min(first) };
-        let used = || pages.data.iter().take(last).skip(from).chain(&pages.dictionary);
+        // Where rows are found by counting values, what lies before the wanted ones matters, and
+        // a row that ends with its page might go on in the next.
+        let cut =
+            last.checked_sub(1).and_then(|page| pages.data.get(page)).is_some_and(|page| reach(page).end == wanted.end);
+        let (from, until) = if pages.aligned { (first, last) } else { (regular.min(first), last + usize::from(cut)) };
+        let used = || pages.data.iter().take(until).skip(from).chain(&pages.dictionary);
         let largest = used().map(|page| u64::from(page.uncompressed)).max().unwrap_or(0);
         self.budget.take(largest.saturating_sub(self.largest), &self.name, self.reads.path())?;
         self.largest = self.largest.max(largest);
         self.unpacker.prepare(self.reads.path(), used())?;
         let mut dictionary = None;
         let mut rest = out;
-        for (index, page) in pages.data.iter().enumerate().take(last).skip(from) {
+        for (index, page) in pages.data.iter().enumerate().take(until).skip(from) {
             let starts_row = page.first_value % self.period;
             if pages.aligned && (starts_row != 0 || page.first_value != page.first_row * self.period) {
                 return Ok(false);
@@ -211,12 +214,16 @@ impl<'a, T: Stored> Reader<'a, T> {
                 PLAIN_DICTIONARY | RLE_DICTIONARY => false,
                 _ => return Ok(false),
             };
-            if !plain && index >= first && dictionary.is_none() {
+            let wanted_here = index >= first && index < last;
+            if !wanted_here && index < regular {
+                continue;
+            }
+            if !plain && wanted_here && dictionary.is_none() {
                 dictionary = self.load_dictionary(pages)?;
             }
             let Some(values) = self.load(pages, page, starts_row)? else { return Ok(false) };
             regular = regular.max(index + 1);
-            if index < first {
+            if !wanted_here {
                 continue;
             }
             let skip = usize::try_from(wanted.start.saturating_sub(page.first_value)).unwrap_or(usize::MAX);

@@ -19,6 +19,10 @@ const MAGIC: &[u8] = b"PAR1";
 const MAGIC_ENCRYPTED: &[u8] = b"PARE";
 /// Read with the last bytes at once, so that most footers cost one read.
 const TAIL: u64 = 64 << 10;
+/// Keys of the metadata; writers have a handful.
+const MAX_PAIRS: usize = 4096;
+/// Bytes that a row group is written in at least.
+const MIN_GROUP: usize = 16;
 /// Readers recurse over the schema; this bounds them whatever the limits say.
 const DEEPEST: usize = 128;
 
@@ -75,7 +79,7 @@ pub(super) fn read_footer(reads: &Reads, limits: &Limits) -> Result<Footer> {
         return Err(exceeds(path, text));
     }
     // Row groups, names and their copies take up to this many times the bytes they are written in.
-    let needed = length.saturating_mul(10);
+    let needed = length.saturating_mul(8);
     if needed > limits.max_alloc.saturating_add(file_bytes) {
         let text = format!("a footer of {length} bytes may need {needed} bytes, max_alloc allows {}", limits.max_alloc);
         return Err(exceeds(path, text));
@@ -120,7 +124,8 @@ struct Raw<'a> {
     rows: u64,
     /// The bytes of the schema's list.
     schema: Thrift<'a>,
-    groups: Vec<(u64, Vec<RawChunk>)>,
+    /// The bytes of the row groups' list.
+    groups: Thrift<'a>,
     metadata: HashMap<String, String>,
     encrypted: bool,
 }
@@ -155,12 +160,16 @@ impl<'a> Raw<'a> {
                 }
                 4 => {
                     typed(kind, Kind::List)?;
-                    let count = thrift.structs()?;
-                    groups = Some((0..count).map(|_| read_group(thrift)).collect::<Parsed<_>>()?);
+                    groups = Some(thrift.clone());
+                    thrift.skip(kind)?;
                 }
                 5 => {
                     typed(kind, Kind::List)?;
-                    for _ in 0..thrift.structs()? {
+                    let count = thrift.structs()?;
+                    if count > MAX_PAIRS {
+                        return Err(Fault::Bad("it has more metadata than anybody writes"));
+                    }
+                    for _ in 0..count {
                         let (key, value) = read_pair(thrift)?;
                         // The schema as Arrow wrote it: parquet's own is the one that counts.
                         if key != "ARROW:schema" {
@@ -187,18 +196,20 @@ impl<'a> Raw<'a> {
         }
         let depth = limits.max_depth.min(DEEPEST);
         let schema = guarded(path, "the schema", || read_schema(&mut self.schema, path, limits, depth))?;
+        let thrift = &mut self.groups;
+        let count = thrift.structs().map_err(|fault| fault_in(path, "the footer", 0, fault))?;
         let mut first_row = 0u64;
-        let mut groups = Vec::new();
-        for (index, (rows, raw)) in self.groups.into_iter().enumerate() {
-            if raw.len() != schema.num_columns() {
-                let text = format!("row group {index} has {} columns, the schema {}", raw.len(), schema.num_columns());
-                return Err(corrupt(path, text));
-            }
-            let chunks = raw.iter().enumerate().map(|(column, raw)| {
-                let name = || format!("column {:?} of row group {index}", schema.column(column).path().string());
-                raw.check(data_end).map_err(|(kind, text)| Error::new(kind, format!("{}: {text}", name())).path(path))
-            });
-            let chunks = chunks.collect::<Result<_>>()?;
+        let mut groups = Vec::with_capacity(count.min(thrift.remaining() / MIN_GROUP));
+        for index in 0..count {
+            let place = |column: usize| {
+                let name = (column < schema.num_columns()).then(|| schema.column(column).path().string());
+                name.map_or(format!("row group {index}"), |name| format!("column {name:?} of row group {index}"))
+            };
+            let read = read_group(thrift, schema.num_columns(), data_end);
+            let (rows, chunks) = read.map_err(|(column, wrong)| match wrong {
+                Wrong::Fault(fault) => fault_in(path, "the footer", thrift.position(), fault),
+                Wrong::Chunk(kind, text) => Error::new(kind, format!("{}: {text}", place(column))).path(path),
+            })?;
             groups.push(RowGroup { first_row, rows, chunks });
             first_row = first_row
                 .checked_add(rows)
@@ -230,24 +241,45 @@ fn read_pair<'a>(thrift: &mut Thrift<'a>) -> Parsed<(&'a str, &'a str)> {
     Ok((key.ok_or(Fault::Bad("a key of the metadata is missing"))?, value))
 }
 
-fn read_group(thrift: &mut Thrift<'_>) -> Parsed<(u64, Vec<RawChunk>)> {
+/// Rows and columns of a row group.
+type Columns = (u64, Box<[Chunk]>);
+
+/// What is wrong with a row group.
+enum Wrong {
+    Fault(Fault),
+    Chunk(ErrorKind, String),
+}
+
+/// Reads the rows and the columns of a row group; an error comes with the column it is about.
+fn read_group(thrift: &mut Thrift<'_>, columns: usize, data_end: u64) -> Result<Columns, (usize, Wrong)> {
+    let fault = |fault| (columns, Wrong::Fault(fault));
     let (mut last, mut rows, mut chunks) = (0, None, None);
-    while let Some((id, kind)) = thrift.field(&mut last)? {
+    while let Some((id, kind)) = thrift.field(&mut last).map_err(fault)? {
         match id {
             1 => {
-                typed(kind, Kind::List)?;
-                let count = thrift.structs()?;
-                chunks = Some((0..count).map(|_| read_chunk(thrift)).collect::<Parsed<_>>()?);
+                typed(kind, Kind::List).map_err(fault)?;
+                let count = thrift.structs().map_err(fault)?;
+                if count != columns {
+                    let text = format!("it has {count} columns, the schema {columns}");
+                    return Err((columns, Wrong::Chunk(ErrorKind::CorruptData, text)));
+                }
+                let mut all = Vec::with_capacity(count);
+                for column in 0..count {
+                    let chunk = read_chunk(thrift).map_err(fault)?;
+                    let chunk = chunk.check(data_end).map_err(|(kind, text)| (column, Wrong::Chunk(kind, text)))?;
+                    all.push(chunk);
+                }
+                chunks = Some(all.into_boxed_slice());
             }
             3 => {
-                typed(kind, Kind::I64)?;
-                rows = Some(thrift.count()?);
+                typed(kind, Kind::I64).map_err(fault)?;
+                rows = Some(thrift.count().map_err(fault)?);
             }
-            _ => thrift.skip(kind)?,
+            _ => thrift.skip(kind).map_err(fault)?,
         }
     }
-    let rows = rows.ok_or(Fault::Bad("the number of rows of a row group is missing"))?;
-    Ok((rows, chunks.ok_or(Fault::Bad("the columns of a row group are missing"))?))
+    let rows = rows.ok_or(fault(Fault::Bad("the number of rows of a row group is missing")))?;
+    Ok((rows, chunks.ok_or(fault(Fault::Bad("the columns of a row group are missing")))?))
 }
 
 fn read_chunk(thrift: &mut Thrift<'_>) -> Parsed<RawChunk> {

@@ -232,6 +232,16 @@ fn rows_may_go_on_in_the_next_page() {
         assert_eq!(bits(&file.numbers("x", range.clone(), &[14]).unwrap()).unwrap(), want, "{range:?}");
         assert!(both(&file, 0, &range, &[14]).unwrap(), "{range:?} was not read the fast way");
     }
+    // A row that ends with its page, but goes on in the next one.
+    let rest = [vec![1; 7], vec![0], vec![1; 6]].concat();
+    let halves = [[vec![0], vec![1; 13]].concat(), rest].map(|levels| {
+        let body = [forge::level_bits(&levels), forge::level_run(1, 14), forge::floats(14)].concat();
+        forge::Page::data(14, forge::PLAIN, body)
+    });
+    let two = forge::File::new(forge::list_of_numbers("x", forge::FLOAT), 2, 28, halves.to_vec());
+    let file = ParquetFile::open(&folder.file(&two.bytes()), &Limits::default()).unwrap();
+    let error = file.numbers("x", 0..1, &[14]).unwrap_err().to_string();
+    assert!(error.contains("row 0: expected 14 values, got 21"), "{error}");
     // A row of 13 and one of 15 far before the wanted rows: values no longer tell where rows are.
     let mut levels = levels;
     levels.swap(width, width - 1);

@@ -89,7 +89,8 @@ impl<'a> Thrift<'a> {
         self.at
     }
 
-    fn remaining(&self) -> usize {
+    /// How many bytes are left.
+    pub(super) fn remaining(&self) -> usize {
         self.bytes.len().saturating_sub(self.at)
     }
 

@@ -1,12 +1,18 @@
-"""Datasets: where they are found."""
+"""Datasets and caches: where they are found, how one becomes the other."""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 from robocache import _core
-from robocache._errors import FileError, Unsupported
+from robocache._cache import Cache
+from robocache._errors import FileError, InvalidArgument, Unsupported
 
 # A dataset on a hub: owner and name.
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -48,3 +54,135 @@ def _download(name: str) -> str:
             argument="path",
             path=name,
         ) from error
+
+
+def ingest(
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    streams: Iterable[str] | Mapping[str, str | Mapping[str, str]] | None = None,
+    methods: Mapping[str, str | list[tuple[str, int, int]]] | None = None,
+    images: Literal["jpeg", "raw", "skip"] = "jpeg",
+    image_size: int | tuple[int, int] | None = None,
+    quality: int = 95,
+    strict: bool = False,
+    workers: int | None = None,
+    tag: str | None = None,
+    progress: bool = True,
+) -> Ingested:
+    """Makes a cache of a dataset: everything is decoded once.
+
+    Args:
+        path: a dataset, as `rc.dataset` takes it.
+        out: the cache's folder. A cache that is there gets the episodes of a further source; an
+            ingest that was cut off goes on, and does no work twice.
+        streams: names to take, or a mapping from names to new names or to
+            `{"name": ..., "dtype": "float32" | "float16" | "bfloat16"}`. None takes all.
+        methods: interpolation by stream: "linear", "nearest", "previous", "slerp", or a list of
+            `(method, start, end)` that covers the columns once.
+        images: "jpeg" (`quality`), "raw" pixels, or "skip". Depth stays raw.
+        image_size: pictures are made this high and wide, once.
+        strict: stop at the first episode that cannot be read; else it is skipped and listed.
+        workers: threads; all cores by default.
+        tag: what this source is called among several; the folder's name by default.
+        progress: draw a bar when standard error is a terminal.
+    """
+    source = os.fspath(path)
+    if not os.path.lexists(source) and _HUB_NAME.fullmatch(source):
+        source = _download(source)
+    size = (image_size, image_size) if isinstance(image_size, int) else image_size
+    bar = _Bar() if progress and sys.stderr is not None and sys.stderr.isatty() else None
+    try:
+        report = _core.ingest_dataset(
+            source,
+            os.fspath(out),
+            _choices(streams),
+            list((methods or {}).items()),
+            images,
+            size,
+            quality,
+            strict,
+            workers,
+            tag,
+            bar,
+        )
+    finally:
+        if bar is not None:
+            bar.end()
+    return Ingested(**report)
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """What an ingest did."""
+
+    episodes: int
+    """Episodes in the cache now."""
+    frames: int
+    """Frames that were read now."""
+    bytes: int
+    """Bytes of the cache."""
+    units_before: int
+    units_done: int
+    skipped: list[tuple[int, str]]
+    """Episodes that could not be taken, with the reason."""
+
+
+def _choices(
+    streams: Iterable[str] | Mapping[str, str | Mapping[str, str]] | None,
+) -> list[tuple[str, str | None, str | None]] | None:
+    if streams is None:
+        return None
+    if isinstance(streams, str):
+        raise InvalidArgument(
+            "ingest: streams: expected a list of names or a mapping, got one name",
+            op="ingest",
+            argument="streams",
+        )
+    if not isinstance(streams, Mapping):
+        return [(name, None, None) for name in streams]
+    chosen: list[tuple[str, str | None, str | None]] = []
+    for name, wish in streams.items():
+        if isinstance(wish, str):
+            chosen.append((name, wish, None))
+            continue
+        unknown = set(wish) - {"name", "dtype"}
+        if unknown:
+            raise InvalidArgument(
+                f"ingest: streams: {name!r}: expected 'name' and 'dtype', got {sorted(unknown)}",
+                op="ingest",
+                argument="streams",
+            )
+        chosen.append((name, wish.get("name"), wish.get("dtype")))
+    return chosen
+
+
+class _Bar:
+    """Frames done, with rate and what is left, on one line of standard error."""
+
+    def __init__(self) -> None:
+        self.start = time.monotonic()
+        self.drawn = 0.0
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if total == 0 or now - self.drawn < 0.1:
+            return
+        self.drawn = now
+        rate = done / max(now - self.start, 1e-6)
+        left = (total - done) / rate if rate > 0 else float("inf")
+        width = 24
+        filled = "#" * (width * done // total)
+        text = f"\r[{filled:<{width}}] {done:,} of {total:,} frames, {rate:,.0f}/s, {left:.0f} s left "
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        if self.drawn:
+            sys.stderr.write("\r\033[K")
+            sys.stderr.flush()
+
+
+def open(path: str | os.PathLike[str]) -> Cache:  # noqa: A001 (the name users know)
+    """Opens a cache that `rc.ingest` made. Many processes can do so at once."""
+    return Cache(_core.open_cache(os.fspath(path)))

@@ -16,32 +16,36 @@ const BUCKETS: usize = 4096;
 /// size, such as 1, 10^4, 10^8, lie in one bucket each time.
 const DEPTH: usize = 3;
 
-/// Scratch memory that chunks share.
+/// Memory that chunks share.
 #[derive(Debug, Default)]
-pub(super) struct Scratch<T> {
+pub(crate) struct Scratch<T> {
     dealt: Vec<T>,
     digits: Vec<u16>,
 }
 
-/// Orders numbers but for those within one bucket: no number is further from its place than [`FEW`].
-pub(super) fn arrange<T: Real>(values: &mut [T], scratch: &mut Scratch<T>) {
-    deal(values, scratch, DEPTH);
+/// The numbers in order but for those within one bucket: none is further from its place than
+/// [`FEW`]. `values` are left in some order.
+pub(super) fn arrange<'a, T: Real>(values: &mut [T], scratch: &'a mut Scratch<T>) -> &'a [T] {
+    scratch.dealt.resize(values.len(), T::default());
+    deal(values, &mut scratch.dealt, &mut scratch.digits, DEPTH);
+    &scratch.dealt
 }
 
-fn deal<T: Real>(values: &mut [T], scratch: &mut Scratch<T>, depth: usize) {
+fn deal<T: Real>(values: &mut [T], dealt: &mut [T], digits: &mut Vec<u16>, depth: usize) {
     let (low, high) = T::bounds(values);
-    let equal = low == high;
-    if equal || values.is_empty() {
+    let is_constant = low == high;
+    if is_constant || depth == 0 || values.len() > usize::from(u16::MAX) {
+        dealt.copy_from_slice(values);
+        if !is_constant {
+            dealt.sort_unstable_by_key(|value| value.to_key());
+        }
         return;
     }
-    if depth == 0 || values.len() > usize::from(u16::MAX) {
-        return values.sort_unstable_by(T::order);
-    }
     let scale = T::scale(low, high, BUCKETS - 1);
-    scratch.digits.clear();
-    scratch.digits.extend(values.iter().map(|&value| value.digit(low, scale)));
+    digits.clear();
+    digits.extend(values.iter().map(|value| value.digit(low, scale)));
     let mut ends = [0u16; BUCKETS];
-    for &digit in &scratch.digits {
+    for &digit in &*digits {
         ends[usize::from(digit) % BUCKETS] += 1;
     }
     let (mut start, mut largest) = (0u16, 0u16);
@@ -51,13 +55,9 @@ fn deal<T: Real>(values: &mut [T], scratch: &mut Scratch<T>, depth: usize) {
         *end = start;
         start += count;
     }
-    scratch.dealt.clear();
-    scratch.dealt.extend_from_slice(values);
-    for (&value, &digit) in scratch.dealt.iter().zip(&scratch.digits) {
+    for (&value, &digit) in values.iter().zip(&*digits) {
         let place = &mut ends[usize::from(digit) % BUCKETS];
-        if let Some(slot) = values.get_mut(usize::from(*place)) {
-            *slot = value;
-        }
+        dealt[usize::from(*place)] = value;
         *place += 1;
     }
     if usize::from(largest) <= FEW {
@@ -65,25 +65,27 @@ fn deal<T: Real>(values: &mut [T], scratch: &mut Scratch<T>, depth: usize) {
     }
     let mut start = 0;
     for end in ends.map(usize::from) {
-        let bucket = values.get_mut(start..end).unwrap_or_default();
+        let bucket = &mut dealt[start..end];
         if bucket.len() > MANY {
-            deal(bucket, scratch, depth - 1);
+            let spare = &mut values[start..end];
+            deal(bucket, spare, digits, depth - 1);
+            bucket.copy_from_slice(spare);
         } else if bucket.len() > FEW {
-            bucket.sort_unstable_by(T::order);
+            bucket.sort_unstable_by_key(|value| value.to_key());
         }
         start = end;
     }
 }
 
-/// Sorts numbers that are nearly in order.
-pub(super) fn finish<T: Real>(values: &mut [T]) {
-    for i in 1..values.len() {
-        let value = values[i];
+/// Sorts keys that are nearly in order.
+pub(super) fn finish<K: Copy + Ord>(keys: &mut [K]) {
+    for i in 1..keys.len() {
+        let key = keys[i];
         let mut j = i;
-        while j > 0 && value < values[j - 1] {
-            values[j] = values[j - 1];
+        while j > 0 && key < keys[j - 1] {
+            keys[j] = keys[j - 1];
             j -= 1;
         }
-        values[j] = value;
+        keys[j] = key;
     }
 }

@@ -2,9 +2,10 @@
 //! them.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
-use robocache::Result;
+use robocache::{ErrorKind, Result};
 
 use super::super::LeRobot;
 use super::super::episodes::{has, seconds};
@@ -34,9 +35,9 @@ pub(super) struct VideoTask {
 }
 
 impl VideoTask {
-    pub(super) fn new(dataset: &LeRobot, camera: usize, episodes: Vec<usize>) -> Self {
-        debug_assert!(camera < dataset.episodes.cameras.len());
-        Self { camera, ends: vec![None; episodes.len()], episodes }
+    /// The video of one episode alone.
+    pub(super) fn of_one(camera: usize, episode: usize) -> Self {
+        Self { camera, episodes: vec![episode], ends: vec![None] }
     }
 }
 
@@ -76,10 +77,11 @@ impl Shifted {
     }
 }
 
-/// Findings about a file's kind can be those of many files; the others belong to an episode.
+/// What is said of an episode, and what may be said of many files in the same words.
 pub(super) fn split(found: Vec<Finding>, of_episode: &mut Vec<Finding>, of_file: &mut Vec<Finding>) {
     for finding in found {
-        if finding.level == Level::Error { of_episode.push(finding) } else { of_file.push(finding) }
+        let is_own = finding.level == Level::Error || finding.episode.is_some();
+        if is_own { of_episode.push(finding) } else { of_file.push(finding) }
     }
 }
 
@@ -98,20 +100,20 @@ impl LeRobot {
             let path = |at: usize| self.video_path(at, &camera.key).ok().map(|(path, _)| path);
             let is_present = (0..self.episodes.len()).filter_map(path).any(|path| exists(&path));
             if !is_present && self.episodes.len() > 0 {
-                let text = match self.video_path(0, &camera.key) {
+                let finding = match self.video_path(0, &camera.key) {
                     Ok((path, _)) => {
-                        let path = self.root.shown(&path).display();
-                        format!(
-                            "expected video files, there are none of {} episodes; the first is {path}",
-                            self.episodes.len()
-                        )
+                        let (count, path) = (self.episodes.len(), self.root.shown(&path).display());
+                        let text =
+                            format!("expected video files, there are none of {count} episodes; the first is {path}");
+                        Finding::warning(&codes::MISSING_FILES, text)
                     }
-                    Err(error) => format!(
-                        "expected video files: {}",
-                        finding_of(&self.root, Level::Warning, &codes::MISSING_FILES, &error).message
-                    ),
+                    // A path that makes no sense, or leads out of the dataset.
+                    Err(error) if error.kind() == ErrorKind::CorruptData => {
+                        finding_of(&self.root, Level::Error, &codes::UNREADABLE_FILE, &error)
+                    }
+                    Err(error) => finding_of(&self.root, Level::Warning, &codes::MISSING_FILES, &error),
                 };
-                found.add(Finding::warning(&codes::MISSING_FILES, text).stream(&camera.key));
+                found.add(finding.stream(&camera.key));
             }
             present.push(is_present);
         }
@@ -189,11 +191,11 @@ impl LeRobot {
     }
 
     /// `None` where there is no file.
-    fn open_video(&self, path: &Path) -> Result<Option<std::sync::Arc<VideoFile>>> {
+    fn open_video(&self, path: &Path) -> Result<Option<Arc<VideoFile>>> {
         if exists(path) { self.video(path).map(Some) } else { Ok(None) }
     }
 
-    fn check_index(&self, task: &VideoTask, key: &str, video: &VideoFile, path: &PathBuf) -> Vec<Finding> {
+    fn check_index(&self, task: &VideoTask, key: &str, video: &VideoFile, path: &Path) -> Vec<Finding> {
         let feature = self.info.features.iter().find(|feature| feature.name == key);
         let stream = self.streams.iter().find(|stream| stream.name == key);
         let declared = Declared {
@@ -218,14 +220,23 @@ impl LeRobot {
         let start = |at: usize| places.get(at).map_or(0.0, |place| place.1);
         let mut order: Vec<(usize, Option<f64>)> =
             task.episodes.iter().copied().zip(task.ends.iter().copied()).collect();
-        order.sort_by(|(a, _), (b, _)| start(*a).total_cmp(&start(*b)).then(a.cmp(b)));
-        let (mut frames, mut starts, mut ends) = (0u64, Worst::default(), Worst::default());
-        for (at, end) in order {
-            starts.add(at, start(at) - frames as f64 / fps);
-            if let Some(end) = end {
-                ends.add(at, end - start(at) - length(at) as f64 / fps);
+        let starts_in = |order: &[(usize, Option<f64>)]| {
+            let (mut frames, mut starts) = (0u64, Worst::default());
+            for &(at, _) in order {
+                starts.add(at, start(at) - frames as f64 / fps, fps);
+                frames = frames.saturating_add(length(at));
             }
-            frames = frames.saturating_add(length(at));
+            starts
+        };
+        // A video may hold its episodes in another order; a wrong start would look like that, so
+        // that the order with fewer episodes off counts.
+        let listed = starts_in(&order);
+        order.sort_by(|(a, _), (b, _)| start(*a).total_cmp(&start(*b)).then(a.cmp(b)));
+        let sorted = starts_in(&order);
+        let starts = if listed.count <= sorted.count { listed } else { sorted };
+        let mut ends = Worst::default();
+        for &(at, end) in &order {
+            end.into_iter().for_each(|end| ends.add(at, end - start(at) - length(at) as f64 / fps, fps));
         }
         let number = |at: usize| self.episodes.index.get(at).copied().unwrap_or_default();
         let path = task.episodes.first().and_then(|&at| self.video_path(at, key).ok()).map(|(path, _)| path);
@@ -261,17 +272,19 @@ impl LeRobot {
     }
 }
 
-/// The episode that is off the most.
+/// The episode that is off the most, and how many are off by what matters.
 #[derive(Debug, Default, Clone, Copy)]
 struct Worst {
     at: Option<usize>,
     off: f64,
+    count: usize,
 }
 
 impl Worst {
-    fn add(&mut self, at: usize, off: f64) {
+    fn add(&mut self, at: usize, off: f64, fps: f64) {
+        self.count += usize::from(off.abs() * fps >= OFFSET_WARNING);
         if self.at.is_none() || off.abs() > self.off.abs() {
-            *self = Self { at: Some(at), off };
+            (self.at, self.off) = (Some(at), off);
         }
     }
 }

@@ -49,10 +49,10 @@ impl Clock {
             found.extend(stamps::check_numbers(frames).into_iter().map(|finding| finding.stream("frame_index")));
         }
         let raw = self.stamps.as_ref().and_then(|all| all.get(part.rows.clone())).unwrap_or_default();
-        let bad = raw.iter().filter(|stamp| nanoseconds(**stamp).is_none()).count();
-        if bad > 0 {
-            let first = raw.iter().position(|&stamp| nanoseconds(stamp).is_none()).unwrap_or(0);
-            let text = format!("expected times in seconds, {bad} are none; first in sample {first}: {}", raw[first]);
+        let bad = || raw.iter().enumerate().filter(|(_, stamp)| nanoseconds(**stamp).is_none());
+        if let Some((first, stamp)) = bad().next() {
+            let text =
+                format!("expected times in seconds, {} are none; first in sample {first}: {stamp}", bad().count());
             found.push(Finding::error(&codes::NOT_FINITE, text).stream("timestamp"));
         }
         let times = self.stamps(&part.rows).unwrap_or_default();
@@ -90,6 +90,10 @@ pub(super) struct Clocks {
     /// Episodes that do not start at 0, and the first of them.
     starts: u64,
     start: Option<(u64, i64)>,
+    /// Episodes whose rows are numbered from elsewhere on: how many, the first, and its first
+    /// number, expected and found.
+    offsets: u64,
+    offset: Option<(u64, u64, i64)>,
 }
 
 impl Clocks {
@@ -115,6 +119,21 @@ impl Clocks {
         }
     }
 
+    /// Looks at the numbers of an episode's rows in the dataset, which should count from `start`.
+    pub(super) fn add_index(&mut self, episode: u64, index: &[i64], start: u64) -> Option<Finding> {
+        let &first = index.first()?;
+        let is_next = |(at, number): &(usize, &i64)| number.checked_sub(first) == i64::try_from(*at).ok();
+        if let Some((at, number)) = index.iter().enumerate().find(|pair| !is_next(pair)) {
+            let text = format!("expected numbers one after the other from {first} on, got {number} in sample {at}");
+            return Some(Finding::warning(&codes::INDEX_DIFFERS, text).stream("index"));
+        }
+        if u64::try_from(first) != Ok(start) {
+            self.offsets += 1;
+            self.offset.get_or_insert((episode, start, first));
+        }
+        None
+    }
+
     /// Adds what later episodes showed.
     pub(super) fn merge(&mut self, later: &Self) {
         self.episodes += later.episodes;
@@ -122,6 +141,8 @@ impl Clocks {
         self.near += later.near;
         self.starts += later.starts;
         self.start = self.start.or(later.start);
+        self.offsets += later.offsets;
+        self.offset = self.offset.or(later.offset);
         let distance = |drift: &Option<(i64, Place)>| drift.map_or(0, |(off, _)| off.unsigned_abs());
         if distance(&later.drift) > distance(&self.drift) {
             self.drift = later.drift;
@@ -152,6 +173,13 @@ impl Clocks {
                 first as f64 * 1e-9
             );
             found.add(Finding::note(&codes::STAMPS_START, text));
+        }
+        if let Some((episode, expected, got)) = self.offset {
+            let text = format!(
+                "expected it to start with row {expected} of the dataset, it starts with {got}; {} of {} episodes start elsewhere",
+                self.offsets, self.episodes
+            );
+            found.add(Finding::warning(&codes::INDEX_DIFFERS, text).episode(episode).stream("index"));
         }
     }
 }

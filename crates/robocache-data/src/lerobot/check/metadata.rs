@@ -9,11 +9,12 @@ use crate::findings::{Finding, Level};
 use crate::json::Json;
 
 impl LeRobot {
-    pub(super) fn check_metadata(&self, found: &mut Collector) {
+    /// Whether each row belongs to exactly one episode, as far as the metadata tells.
+    pub(super) fn check_metadata(&self, found: &mut Collector) -> bool {
         self.check_counts(found);
-        self.check_numbers(found);
-        self.check_ranges(found);
+        let each_once = self.check_numbers(found);
         self.check_tasks(found);
+        self.check_ranges(found) && each_once
     }
 
     fn check_counts(&self, found: &mut Collector) {
@@ -47,10 +48,10 @@ impl LeRobot {
     }
 
     /// The numbers of the episodes: from 0 on, each once.
-    fn check_numbers(&self, found: &mut Collector) {
+    fn check_numbers(&self, found: &mut Collector) -> bool {
         let mut numbers = self.episodes.index.clone();
         numbers.sort_unstable();
-        let mut next = Some(0);
+        let (mut next, mut each_once) = (Some(0), true);
         for number in numbers {
             match next {
                 Some(next) if number > next => {
@@ -61,6 +62,7 @@ impl LeRobot {
                     found.add(Finding::warning(&codes::EPISODE_GAP, text).episode(number));
                 }
                 Some(next) if number < next => {
+                    each_once = false;
                     let text = format!("expected each episode once, {number} is listed again");
                     found.add(Finding::error(&codes::EPISODE_DUPLICATE, text).episode(number));
                 }
@@ -72,14 +74,17 @@ impl LeRobot {
             let text = "expected samples, the length is 0";
             found.add(Finding::warning(&codes::EPISODE_EMPTY, text).episode(number));
         }
+        each_once
     }
 
     /// Version 3: the rows of the dataset, and those of each file, without gap or overlap.
-    fn check_ranges(&self, found: &mut Collector) {
+    fn check_ranges(&self, found: &mut Collector) -> bool {
+        let mut tiles = true;
         let range = |at: usize| self.episodes.range.get(at).copied().unwrap_or_default();
         let number = |at: usize| self.episodes.index.get(at).copied().unwrap_or_default();
         for ((at, &(from, to)), &length) in self.episodes.range.iter().enumerate().zip(&self.episodes.length) {
             if to.checked_sub(from) != Some(length) {
+                tiles = false;
                 let text =
                     format!("expected {length} rows as \"length\" says, the range {from} to {to} has {}", to - from);
                 found.add(Finding::error(&codes::LENGTH_DIFFERS, text).episode(number(at)));
@@ -90,6 +95,7 @@ impl LeRobot {
         if let Some(&first) = all.first()
             && range(first).0 != 0
         {
+            tiles = false;
             let text = format!("expected rows from 0 on, the first range starts at {}", range(first).0);
             found.add(Finding::error(&codes::RANGES_DO_NOT_TILE, text).episode(number(first)));
         }
@@ -98,6 +104,7 @@ impl LeRobot {
             let &[before, after] = pair else { return };
             // In a file, episodes that are also neighbours in the dataset were looked at.
             if adjacent.insert((before, after)) && range(before).1 != range(after).0 {
+                tiles = false;
                 let (end, start) = (range(before).1, range(after).0);
                 let what = if start > end { "rows without an episode" } else { "rows of two episodes" };
                 let text = format!(
@@ -114,6 +121,7 @@ impl LeRobot {
             files.entry(self.episodes.file.get(at)).or_default().push(at);
         }
         files.values().flat_map(|episodes| episodes.windows(2)).for_each(|pair| check_pair(pair, found));
+        tiles
     }
 
     /// Episodes whose tasks are not in the list.

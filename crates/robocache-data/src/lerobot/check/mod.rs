@@ -40,6 +40,8 @@ struct Plan {
 /// What was seen over all episodes.
 struct Totals {
     streams: Vec<Seen>,
+    /// Streams whose statistics are not those of the whole dataset.
+    partial: Vec<bool>,
     clocks: clock::Clocks,
     shifted: Vec<camera::Shifted>,
 }
@@ -48,7 +50,7 @@ impl LeRobot {
     pub(super) fn check_all(&self, progress: &Progress<'_>) -> Result<Vec<Finding>> {
         let mut found = Collector::default();
         found.extend(self.findings.clone());
-        self.check_metadata(&mut found);
+        let rows_are_clear = self.check_metadata(&mut found);
         let present = self.check_cameras_exist(&mut found);
         let stats = stats::Stats::read(self, &mut found);
         let plan = Plan {
@@ -60,6 +62,8 @@ impl LeRobot {
         };
         let mut totals = Totals {
             streams: self.streams.iter().map(Seen::new).collect(),
+            // Rows of two episodes are seen twice, those of none not at all.
+            partial: vec![!rows_are_clear; self.streams.len()],
             clocks: clock::Clocks::default(),
             shifted: vec![camera::Shifted::default(); self.episodes.cameras.len()],
         };
@@ -77,7 +81,7 @@ impl LeRobot {
         for (stream, seen) in self.streams.iter().zip(&totals.streams) {
             found.extend(over_all(stream, seen));
         }
-        plan.stats.compare_all(self, &totals.streams, &mut found);
+        plan.stats.compare_all(self, &totals, &mut found);
         totals.clocks.finish(self, &mut found);
         for (camera, shifted) in self.episodes.cameras.iter().zip(&totals.shifted) {
             found.extend(shifted.finding(&camera.key));

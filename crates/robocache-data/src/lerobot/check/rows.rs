@@ -25,6 +25,8 @@ pub(super) struct BlockOutcome {
     /// Said of the file in words that may fit others.
     pub(super) of_file: Vec<Finding>,
     streams: Vec<Option<Seen>>,
+    /// Streams of which rows could not be read, or were read for another episode.
+    partial: Vec<bool>,
     clocks: Clocks,
     pub(super) shifted: Vec<Shifted>,
 }
@@ -36,6 +38,7 @@ impl BlockOutcome {
         for (total, seen) in totals.streams.iter_mut().zip(&self.streams) {
             seen.iter().for_each(|seen| total.merge(seen));
         }
+        totals.partial.iter_mut().zip(&self.partial).for_each(|(total, partial)| *total |= partial);
         totals.clocks.merge(&self.clocks);
         totals.shifted.iter_mut().zip(&self.shifted).for_each(|(total, shifted)| total.merge(shifted));
     }
@@ -56,6 +59,7 @@ impl LeRobot {
             findings: Vec::new(),
             of_file: Vec::new(),
             streams: self.streams.iter().map(|_| None).collect(),
+            partial: vec![false; self.streams.len()],
             clocks: Clocks::default(),
             shifted: vec![Shifted::default(); self.episodes.cameras.len()],
         };
@@ -70,11 +74,24 @@ impl LeRobot {
                 if block.is_first {
                     out.findings.push(self.cannot_open(first, &error));
                 }
+                out.partial.fill(true);
                 return out;
             }
         };
         if block.is_first {
-            out.of_file.extend(self.check_columns(&path, &table));
+            let lost = self.episodes_of_file(first);
+            for mut finding in self.check_columns(&path, &table) {
+                // What cannot be read is told per file, the rest may be the same in many.
+                match (finding.level, lost.as_slice()) {
+                    (Level::Error, &[one]) => finding.episode = Some(one),
+                    (Level::Error, _) => {}
+                    _ => {
+                        out.of_file.push(finding);
+                        continue;
+                    }
+                }
+                out.findings.push(finding);
+            }
             out.findings.extend(self.check_trailing_rows(first, &path, &table));
         }
         let rows = self.rows_of(&block.episodes, &path, &table, &mut out);
@@ -101,11 +118,16 @@ impl LeRobot {
         out
     }
 
+    /// The numbers of all episodes in an episode's file.
+    fn episodes_of_file(&self, at: usize) -> Vec<u64> {
+        let file = self.episodes.file.get(at);
+        let all = self.episodes.file.iter().zip(&self.episodes.index);
+        all.filter(|(other, _)| Some(*other) == file).map(|(_, &number)| number).collect()
+    }
+
     /// A file that cannot be opened, with all episodes that it should hold.
     fn cannot_open(&self, first: usize, error: &Error) -> Finding {
-        let file = self.episodes.file.get(first);
-        let lost = self.episodes.file.iter().zip(&self.episodes.index).filter(|(other, _)| Some(*other) == file);
-        let lost: Vec<u64> = lost.map(|(_, &number)| number).collect();
+        let lost = self.episodes_of_file(first);
         let is_missing = self.table_path(first).is_ok_and(|path| !exists(&path));
         let mut finding = if is_missing {
             let path = self.table_path(first).unwrap_or_default();
@@ -156,6 +178,7 @@ impl LeRobot {
                 (start.min(count)..end.min(count), (end > count).then_some(text))
             };
             if let Some(text) = text {
+                out.partial.fill(true);
                 let finding = Finding::error(&codes::LENGTH_DIFFERS, text).episode(number);
                 out.findings.push(finding.path(self.root.shown(path)));
             }
@@ -192,16 +215,13 @@ impl LeRobot {
         let clock = Clock { frames, stamps };
         for (at, part) in &rows.parts {
             let place = |finding: Finding| finding.episode(part.episode).path(self.root.shown(rows.path));
-            let of = |column: &Option<Vec<i64>>| {
-                column.as_ref().and_then(|all| all.get(part.rows.clone()).map(<[i64]>::to_vec))
-            };
-            out.findings.extend(of(&episodes).and_then(|found| wrong_episode(&found, part)).map(place));
-            out.findings.extend(
-                of(&index)
-                    .and_then(|found| wrong_index(&found, plan.first_index.get(*at).copied().unwrap_or(0)))
-                    .map(place),
-            );
-            out.findings.extend(of(&tasks).and_then(|found| self.unknown_task(&found)).map(place));
+            let start = plan.first_index.get(*at).copied().unwrap_or(0);
+            let wrong = [
+                part_of(&episodes, part).and_then(|found| wrong_episode(found, part)),
+                part_of(&index, part).and_then(|found| out.clocks.add_index(part.episode, found, start)),
+                part_of(&tasks, part).and_then(|found| self.unknown_task(found)),
+            ];
+            out.findings.extend(wrong.into_iter().flatten().map(place));
             let found = clock.check(part, self.info.fps, &mut out.clocks);
             out.findings.extend(found.into_iter().map(place));
         }
@@ -228,8 +248,10 @@ impl LeRobot {
         rows: &Rows<'_>,
         out: &mut BlockOutcome,
     ) {
+        let is_partial = |out: &mut BlockOutcome| out.partial.iter_mut().skip(place).take(1).for_each(|p| *p = true);
         // What does not fit was reported with the columns of the file.
         if rows.table.number_type(&stream.name).is_none_or(|found| Some(found) != stream.dtype) {
+            is_partial(out);
             return;
         }
         let parts: Vec<Part> = rows.parts.iter().map(|(_, part)| part.clone()).collect();
@@ -247,6 +269,7 @@ impl LeRobot {
                     self.take_numbers(plan, place, stream, &tensor, &[all], out);
                 }
                 Err(error) => {
+                    is_partial(out);
                     let finding = finding_of(&self.root, Level::Error, misfit(&error), &error);
                     out.findings.push(finding.episode(part.episode).stream(&stream.name));
                 }
@@ -285,7 +308,7 @@ impl LeRobot {
                 continue;
             }
             if self.has_one_file_per_episode() {
-                let found = self.check_video(Some(&camera::VideoTask::new(self, place, vec![at])));
+                let found = self.check_video(Some(&camera::VideoTask::of_one(place, at)));
                 camera::split(found, &mut out.findings, &mut out.of_file);
             }
             let (found, shift) = self.check_video_frames(at, &camera.key, times);
@@ -296,6 +319,11 @@ impl LeRobot {
             }
         }
     }
+}
+
+/// An episode's rows of a column.
+fn part_of<'a>(column: &'a Option<Vec<i64>>, part: &Part) -> Option<&'a [i64]> {
+    column.as_ref()?.get(part.rows.clone())
 }
 
 /// What it means that numbers could not be read.
@@ -314,13 +342,4 @@ fn wrong_episode(found: &[i64], part: &Part) -> Option<Finding> {
     let (first, other) = found.iter().enumerate().find(|(_, other)| is_wrong(other))?;
     let text = format!("expected rows of this episode, {count} say another; first sample {first}: episode {other}");
     Some(Finding::error(&codes::WRONG_EPISODE, text))
-}
-
-fn wrong_index(found: &[i64], start: u64) -> Option<Finding> {
-    let expected = |at: usize| start.saturating_add(at as u64);
-    let is_wrong = |(at, number): &(usize, &i64)| u64::try_from(**number) != Ok(expected(*at));
-    let count = found.iter().enumerate().filter(is_wrong).count();
-    let (first, number) = found.iter().enumerate().find(is_wrong)?;
-    let text = format!("expected {} in sample {first}, got {number}; {count} differ", expected(first));
-    Some(Finding::warning(&codes::INDEX_DIFFERS, text).stream("index"))
 }

@@ -8,7 +8,7 @@ use robocache::Result;
 use super::super::LeRobot;
 use super::super::episodes::for_each_line;
 use super::super::info::Version;
-use super::finding_of;
+use super::{Totals, finding_of};
 use crate::check::codes;
 use crate::check::collect::Collector;
 use crate::check::stats::{Declared, compare};
@@ -85,14 +85,15 @@ impl Stats {
     }
 
     /// Against all samples; and what has no statistics at all.
-    pub(super) fn compare_all(&self, dataset: &LeRobot, seen: &[Seen], found: &mut Collector) {
+    pub(super) fn compare_all(&self, dataset: &LeRobot, totals: &Totals, found: &mut Collector) {
         match self {
             Self::None => {}
             Self::Whole(all) => {
-                for ((stream, seen), declared) in dataset.streams.iter().zip(seen).zip(all) {
+                let seen = totals.streams.iter().zip(&totals.partial);
+                for ((stream, (seen, partial)), declared) in dataset.streams.iter().zip(seen).zip(all) {
                     match declared {
-                        // Rows that could not be read were reported.
-                        Some(declared) if seen.channels.rows > 0 => {
+                        // Why it is only a part was reported.
+                        Some(declared) if !partial => {
                             let finding = compare(stream, declared, &seen.channels);
                             found.extend(finding.map(|finding| finding.path(Path::new(WHOLE))));
                         }

@@ -7,10 +7,10 @@ use arrow_array::{Array, ArrayRef, BinaryArray};
 use arrow_schema::DataType;
 
 use super::super::LeRobot;
-use super::super::episodes::has;
+use super::super::episodes::{has, strings};
 use super::super::streams::BOOKKEEPING;
-use super::finding_of;
 use super::rows::Rows;
+use super::{exists, finding_of};
 use crate::check::codes;
 use crate::check::work::Stop;
 use crate::findings::{Finding, Level};
@@ -81,24 +81,44 @@ impl LeRobot {
     }
 
     fn wrong_picture(&self, stream: &StreamInfo, rows: &Rows<'_>, column: &ArrayRef, first: u64) -> Option<Finding> {
-        let pictures = bytes_of(column)?;
-        for (sample, bytes) in (first..).zip(pictures.iter()) {
-            // Those without bytes are files of their own.
-            let Some(bytes) = bytes else { continue };
-            let size = match image_size(rows.path, bytes, &self.root.limits) {
-                Ok(size) => [size.height, size.width, size.channels],
-                Err(error) => {
-                    let mut finding = finding_of(&self.root, Level::Error, &codes::UNREADABLE_FILE, &error);
-                    finding.message = format!("expected a picture in sample {sample}: {}", finding.message);
-                    return Some(finding);
+        let files = column.as_struct_opt().and_then(|fields| fields.column_by_name("path")).and_then(strings);
+        let files: Vec<&str> = files.map(Iterator::collect).unwrap_or_default();
+        let bytes = bytes_of(column);
+        (first..).zip(0..column.len()).find_map(|(sample, row)| {
+            match (bytes.filter(|bytes| !bytes.is_null(row)), files.get(row).filter(|file| !file.is_empty())) {
+                (Some(bytes), _) => self.wrong_size(stream, rows, bytes.value(row), sample),
+                (None, Some(file)) => self.wrong_file(file, sample),
+                (None, None) => {
+                    let text = format!("expected a picture in sample {sample}, got neither bytes nor a path");
+                    Some(Finding::error(&codes::UNREADABLE_FILE, text))
                 }
-            };
-            if size != stream.shape.as_slice() {
-                let text = format!("expected pictures of {:?} as declared, sample {sample} is {size:?}", stream.shape);
-                return Some(Finding::error(&codes::SHAPE_DIFFERS, text));
             }
+        })
+    }
+
+    fn wrong_size(&self, stream: &StreamInfo, rows: &Rows<'_>, bytes: &[u8], sample: u64) -> Option<Finding> {
+        let size = match image_size(rows.path, bytes, &self.root.limits) {
+            Ok(size) => [size.height, size.width, size.channels],
+            Err(error) => {
+                let mut finding = finding_of(&self.root, Level::Error, &codes::UNREADABLE_FILE, &error);
+                finding.message = format!("expected a picture in sample {sample}: {}", finding.message);
+                return Some(finding);
+            }
+        };
+        let text = format!("expected pictures of {:?} as declared, sample {sample} is {size:?}", stream.shape);
+        (size != stream.shape.as_slice()).then(|| Finding::error(&codes::SHAPE_DIFFERS, text))
+    }
+
+    /// A picture that is a file of its own: whether it is there. Its content is not looked at.
+    fn wrong_file(&self, file: &str, sample: u64) -> Option<Finding> {
+        match self.root.join(file) {
+            Ok(path) if exists(&path) => None,
+            Ok(_) => {
+                let text = format!("expected a picture of sample {sample} in {file:?}, there is no such file");
+                Some(Finding::error(&codes::MISSING_FILE, text))
+            }
+            Err(error) => Some(finding_of(&self.root, Level::Error, &codes::UNREADABLE_FILE, &error)),
         }
-        None
     }
 }
 

@@ -1,0 +1,92 @@
+//! Commands that read datasets.
+
+mod bench;
+mod check;
+mod inspect;
+mod plot;
+
+use std::path::{Path, PathBuf};
+
+use super::{good, json, refused, robocache, run, stderr, stdout};
+
+/// A dataset of the repository.
+fn sample(name: &str) -> String {
+    format!("{}/../../testdata/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("robocache-cli-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    /// A copy of a dataset of the repository, to do harm to.
+    fn copy_of(sample_name: &str, name: &str) -> Self {
+        let folder = Self::new(name);
+        copy(Path::new(&sample(sample_name)), &folder.0);
+        folder
+    }
+
+    fn join(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+
+    fn text(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.0).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let (entry, target) = (entry.as_ref().unwrap().path(), to.join(entry.unwrap().file_name()));
+        if entry.is_dir() {
+            copy(&entry, &target);
+        } else {
+            std::fs::copy(&entry, &target).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_is_no_dataset_is_refused_by_name() {
+    let empty = Folder::new("empty");
+    for command in [&["inspect"][..], &["check"], &["bench", "readers"]] {
+        let message = refused(&[command, &["/no/such/place"]].concat());
+        let expected = format!("robocache: {}: there is no such file or folder (/no/such/place)\n", command[0]);
+        assert_eq!(message, expected);
+        let message = refused(&[command, &[empty.text()]].concat());
+        assert!(message.contains("no dataset of a known format") && message.contains(empty.text()), "{message}");
+        assert!(refused(&[command, &["--jsn"]].concat()).contains("--jsn"));
+    }
+    assert!(refused(&["inspect"]).contains("<PATH>") && refused(&["check"]).contains("<PATH>"));
+    assert!(refused(&["bench"]).contains("readers") && refused(&["bench", "writers"]).contains("writers"));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_closed_pipe_is_quiet() {
+    let path = sample("lerobot_v30");
+    for arguments in [["inspect", &path, "--json"], ["check", &path, "--json"], ["check", &path, "--strict"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = robocache().args(arguments).stdout(writer).stderr(std::process::Stdio::piped()).output().unwrap();
+        assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""), "{arguments:?}");
+    }
+}

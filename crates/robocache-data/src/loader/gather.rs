@@ -1,0 +1,218 @@
+//! One step of a window: the sample at a target, or between samples.
+
+use robocache::ops::Resample;
+use robocache::ops::resample::Method;
+use robocache::{Context, DType, Device, Error, ErrorKind, Layout, Result, TensorMut, TensorRef, prepare};
+
+use super::episodes::Rows;
+use super::spec::Key;
+use crate::model::Interpolation;
+
+/// Where a target lies among stamps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// At a stamp, or so near that it counts as such.
+    At(usize),
+    /// After this sample and before the next.
+    After(usize),
+    /// Before the first or after the last: the nearest of them.
+    Outside(usize),
+}
+
+/// Finds a target, starting at a guess: on a regular clock the guess is right.
+pub(crate) fn find(times: &[i64], target: i64, tolerance: i64, guess: usize) -> Option<Place> {
+    let near = |at: usize| times.get(at).is_some_and(|&time| (time - target).abs() <= tolerance);
+    // Where no neighbour is near too, which the search below decides.
+    let alone = |at: usize| {
+        let before = at.checked_sub(1).and_then(|before| times.get(before));
+        before.is_none_or(|&time| time < target - tolerance)
+            && times.get(at + 1).is_none_or(|&time| time > target + tolerance)
+    };
+    if near(guess) && alone(guess) {
+        return Some(Place::At(guess));
+    }
+    let last = times.len().checked_sub(1)?;
+    let after = times.partition_point(|&time| time <= target);
+    let before = after.checked_sub(1);
+    let distance = |at: usize| times.get(at).map_or(i64::MAX, |&time| (time - target).saturating_abs());
+    let nearest = match before {
+        Some(before) if distance(before) <= distance(after.min(last)) => before,
+        _ => after.min(last),
+    };
+    if distance(nearest) <= tolerance {
+        // Duplicates of the stamp that come earlier count as absent.
+        let stamp = times.get(nearest).copied()?;
+        return Some(Place::At(times.partition_point(|&time| time <= stamp) - 1));
+    }
+    Some(match before {
+        None => Place::Outside(0),
+        Some(before) if before == last => Place::Outside(last),
+        Some(before) => Place::After(before),
+    })
+}
+
+/// The sample that a method without blending takes between two.
+pub(crate) fn pick(times: &[i64], target: i64, before: usize, method: Interpolation) -> usize {
+    match method {
+        Interpolation::Nearest => {
+            let distance = |at: usize| times.get(at).map_or(i64::MAX, |&time| (time - target).saturating_abs());
+            if distance(before + 1) < distance(before) { before + 1 } else { before }
+        }
+        _ => before,
+    }
+}
+
+/// Writes the values between two samples, by the engine's own interpolation.
+pub(crate) fn blend(key: &Key, rows: &Rows<'_>, target: i64, before: usize, out: &mut [u8]) -> Result<()> {
+    let dtype = key.meta.number_type().ok_or_else(|| Error::invalid("stream", "text cannot be blended"))?;
+    let (width, size) = (key.width(), dtype.size());
+    let row = width * size;
+    // Two samples are enough.
+    let times = rows.times.get(before..before + 2).unwrap_or_default();
+    let values = rows.values.get(before * row..(before + 2) * row).unwrap_or_default();
+    for span in &key.method {
+        let count = span.end.saturating_sub(span.start);
+        let method = match span.method {
+            Interpolation::Linear => Method::Linear,
+            Interpolation::Nearest => Method::Nearest,
+            Interpolation::Previous => Method::Previous,
+            Interpolation::Slerp => {
+                let text = format!("{:?}: rotations between samples are not implemented yet", key.name);
+                return Err(Error::new(ErrorKind::Unsupported, text).argument("delta_timestamps"));
+            }
+        };
+        let strided = Layout::strided(&[2, count as i64], Some(&[width as i64, 1]), dtype)?;
+        let part = values.get(span.start * size..).unwrap_or_default();
+        let result = out.get_mut(span.start * size..span.end * size).unwrap_or_default();
+        if part.len() < row + count * size || result.len() < count * size || times.len() < 2 {
+            return Err(Error::new(ErrorKind::CorruptData, format!("{:?}: samples are missing", key.name)));
+        }
+        // SAFETY: the slices hold two strided rows and one row of `count` numbers; both are aligned
+        // to the dtype, as rows of the map and of batches are.
+        let (values, mut output) = unsafe {
+            let values = TensorRef::from_raw(part.as_ptr().cast_mut().cast(), dtype, Device::Cpu, strided)?;
+            let layout = Layout::contiguous(&[1, count], dtype)?;
+            (values, [TensorMut::from_raw(result.as_mut_ptr().cast(), dtype, Device::Cpu, layout)?])
+        };
+        let target = [target];
+        let op = Resample {
+            method,
+            check: false,
+            ..Resample::new(values, TensorRef::from_slice(times, &[2])?, TensorRef::from_slice(&target, &[1])?)
+        };
+        let context = Context::default();
+        prepare(&op, &context)?.run(&mut output, &context)?;
+    }
+    Ok(())
+}
+
+/// Numbers as the batch wants them: scaled, in its type.
+pub(crate) fn write_numbers(key: &Key, row: &[u8], out: &mut [u8]) {
+    let Some(scale) = &key.scale else {
+        out.copy_from_slice(row);
+        return;
+    };
+    let (Some(from), Some(to)) = (key.meta.number_type(), key.dtype) else {
+        return;
+    };
+    let ends = scale.shift.iter().zip(&scale.factor);
+    for ((from_bytes, to_bytes), (shift, factor)) in
+        row.chunks_exact(from.size()).zip(out.chunks_exact_mut(to.size())).zip(ends)
+    {
+        let number = (read(from, from_bytes) - shift) * factor;
+        match to {
+            DType::F64 => to_bytes.copy_from_slice(&number.to_le_bytes()),
+            _ => to_bytes.copy_from_slice(&(number as f32).to_le_bytes()),
+        }
+    }
+}
+
+fn read(dtype: DType, bytes: &[u8]) -> f64 {
+    macro_rules! number {
+        ($type:ty) => {
+            bytes.try_into().map_or(f64::NAN, |bytes| <$type>::from_le_bytes(bytes) as f64)
+        };
+    }
+    match dtype {
+        DType::F64 => number!(f64),
+        DType::F32 => number!(f32),
+        DType::F16 => bytes.try_into().map_or(f64::NAN, |bytes| half::f16::from_le_bytes(bytes).to_f64()),
+        DType::BF16 => bytes.try_into().map_or(f64::NAN, |bytes| half::bf16::from_le_bytes(bytes).to_f64()),
+        DType::I64 => number!(i64),
+        DType::I32 => number!(i32),
+        DType::I16 => number!(i16),
+        DType::I8 => number!(i8),
+        DType::U64 => number!(u64),
+        DType::U32 => number!(u32),
+        DType::U16 => number!(u16),
+        DType::U8 | DType::Bool => number!(u8),
+    }
+}
+
+/// Pixels `[height, width, channels]` as `[channels, height, width]`, scaled where that is wanted.
+pub(crate) fn write_pixels(key: &Key, pixels: &[u8], out: &mut [u8]) {
+    let &[channels, height, width] = key.shape.as_slice() else {
+        return;
+    };
+    let plane = height * width;
+    match (key.dtype, key.meta.number_type()) {
+        (Some(DType::U8), _) => {
+            for (pixel, colours) in pixels.chunks_exact(channels.max(1)).enumerate() {
+                for (channel, &value) in colours.iter().enumerate() {
+                    if let Some(place) = out.get_mut(channel * plane + pixel) {
+                        *place = value;
+                    }
+                }
+            }
+        }
+        (Some(DType::F32), Some(DType::U8)) => {
+            let scale = |channel: usize| {
+                let of = |list: &[f64]| list.get(channel).copied();
+                let scale = key.scale.as_ref();
+                let shift = scale.and_then(|scale| of(&scale.shift)).unwrap_or(0.0) as f32;
+                (shift, scale.and_then(|scale| of(&scale.factor)).unwrap_or(1.0) as f32)
+            };
+            for channel in 0..channels {
+                let (shift, factor) = scale(channel);
+                let place = out.get_mut(channel * plane * 4..(channel + 1) * plane * 4).unwrap_or_default();
+                let values = pixels.iter().skip(channel).step_by(channels.max(1));
+                for (place, &value) in place.chunks_exact_mut(4).zip(values) {
+                    place.copy_from_slice(&((f32::from(value) / 255.0 - shift) * factor).to_le_bytes());
+                }
+            }
+        }
+        // Distances have one channel.
+        _ => out.iter_mut().zip(pixels).for_each(|(place, &value)| *place = value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_found_from_any_guess() {
+        let times = [0, 10, 20, 20, 30];
+        for guess in [0, 1, 2, 3, 4, 99] {
+            let find = |target| find(&times, target, 1, guess).unwrap();
+            assert_eq!(find(0), Place::At(0));
+            assert_eq!(find(11), Place::At(1));
+            assert_eq!(find(20), Place::At(3), "the last of equal stamps, guess {guess}");
+            assert_eq!(find(19), Place::At(3));
+            assert_eq!(find(15), Place::After(1));
+            assert_eq!(find(25), Place::After(3));
+            assert_eq!(find(-1), Place::At(0));
+            assert_eq!(find(-2), Place::Outside(0));
+            assert_eq!(find(32), Place::Outside(4));
+        }
+        assert_eq!(find(&[], 0, 1, 0), None);
+    }
+
+    #[test]
+    fn the_nearer_sample_and_the_earlier_of_two() {
+        let times = [0, 10];
+        assert_eq!(pick(&times, 5, 0, Interpolation::Nearest), 0);
+        assert_eq!(pick(&times, 6, 0, Interpolation::Nearest), 1);
+        assert_eq!(pick(&times, 9, 0, Interpolation::Previous), 0);
+    }
+}
