@@ -32,7 +32,7 @@ fn steps(workspace: &Workspace, tests: bool, report: &mut Report) {
         report.step("kernels", || kernels::compile(workspace, venv, &[]));
     }
     if tests {
-        test::rust_tests(workspace, report);
+        test::rust_tests(workspace, venv.as_ref(), report);
         test::python_tests(workspace, venv.as_ref(), &[], report);
     }
 }

@@ -27,7 +27,7 @@ pub(crate) fn command(workspace: &Workspace, args: &[String]) -> Result<Outcome,
         venv = set_up(workspace, &mut report);
     }
     if rust {
-        rust_tests(workspace, &mut report);
+        rust_tests(workspace, venv.as_ref(), &mut report);
     }
     if python {
         python_tests(workspace, venv.as_ref(), pytest_args, &mut report);
@@ -57,16 +57,31 @@ pub(crate) fn set_up(workspace: &Workspace, report: &mut Report) -> Option<Venv>
     report.step("extension", || venv.build_extension(workspace)).then_some(venv)
 }
 
-/// The step `rust tests`, documentation tests included.
-pub(crate) fn rust_tests(workspace: &Workspace, report: &mut Report) {
+/// The step `rust tests`, documentation tests included. Videos are decoded with the program of the
+/// Python package imageio-ffmpeg, where there is an environment.
+pub(crate) fn rust_tests(workspace: &Workspace, venv: Option<&Venv>, report: &mut Report) {
     let mut counts = Counts::default();
     report.step("rust tests", || {
         let mut cargo = workspace.cargo();
+        if std::env::var_os(FFMPEG).is_none()
+            && let Some(program) = venv.and_then(|venv| wheel_ffmpeg(workspace, venv))
+        {
+            cargo.env(FFMPEG, program);
+        }
         cargo.args(["test", "--release", "--workspace", "--no-fail-fast"]);
         let result = process::stream(&mut cargo, |line| add_cargo_line(&mut counts, line));
         judge(result, counts)
     });
     report.count("rust", counts);
+}
+
+/// Names the program that decodes videos.
+const FFMPEG: &str = "ROBOCACHE_FFMPEG";
+
+fn wheel_ffmpeg(workspace: &Workspace, venv: &Venv) -> Option<String> {
+    let ask = "import imageio_ffmpeg; print(imageio_ffmpeg.get_ffmpeg_exe())";
+    let output = venv.python(workspace).args(["-c", ask]).output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
 }
 
 /// The step `python tests`; without an environment it is noted as not run.

@@ -11,7 +11,7 @@ use arrow_schema::{ArrowError, Field};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::errors::ParquetError;
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use robocache::{Error, ErrorKind, Result};
 use serde_json::json;
 
@@ -217,7 +217,12 @@ impl<'a> Table<'a> {
             Some(writer) => writer,
             none => {
                 let file = File::create(self.path).map_err(|error| failed(self.path, error))?;
-                let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+                // As pyarrow writes by default, which LeRobot does.
+                let properties = WriterProperties::builder()
+                    .set_compression(Compression::SNAPPY)
+                    .set_statistics_enabled(EnabledStatistics::Chunk)
+                    .set_offset_index_disabled(true)
+                    .build();
                 let writer = ArrowWriter::try_new(file, batch.schema(), Some(properties));
                 none.insert(writer.map_err(|error| failed(self.path, error))?)
             }

@@ -184,41 +184,55 @@ impl Summary {
         if more > 0 {
             doubts.push((format!("{} more of the episodes cannot be read", count(more as u64)), Paint::Bad));
         }
-        for Stream { info, clock, unreadable } in &self.streams {
-            if let Some(Unreadable { episode, why }) = unreadable.first() {
-                let others = match unreadable.len() - 1 {
-                    0 => String::new(),
-                    others => format!(", nor in {}", plural(others as u64, "other")),
-                };
-                let text = format!("{} cannot be read in episode {episode}{others}: {why}", info.name);
-                doubts.push((text, Paint::Bad));
-            }
-            let Some(clock) = clock else { continue };
-            let name = &info.name;
-            if let (Some(declared), Some(found)) = (info.rate, clock.rate_hz)
-                && (found / declared - 1.0).abs() > 0.01
-            {
-                let text = format!("{name} is declared at {}, its stamps say {}", hertz(declared), hertz(found));
-                doubts.push((text, Paint::Doubtful));
-            }
-            if clock.gaps > 0 {
-                let gap = &clock.largest_gap;
-                let text = format!(
-                    "{name} has {}; the largest, {}, is in episode {} after {:.3} s",
-                    plural(clock.gaps, "gap"),
-                    short_duration(gap.seconds),
-                    gap.episode,
-                    gap.at_seconds
-                );
-                doubts.push((text, Paint::Doubtful));
-            }
-            if clock.backward > 0 {
-                let text = format!("{name} has {} not after the one before", plural(clock.backward, "stamp"));
-                doubts.push((text, Paint::Bad));
+        // Streams on one clock have the same doubts.
+        let mut shared: Vec<(Vec<&str>, String, Paint)> = Vec::new();
+        for stream in &self.streams {
+            for (text, paint) in stream_doubts(stream) {
+                match shared.iter_mut().find(|(_, known, _)| *known == text) {
+                    Some((names, ..)) => names.push(&stream.info.name),
+                    None => shared.push((vec![&stream.info.name], text, paint)),
+                }
             }
         }
+        doubts.extend(shared.into_iter().map(|(names, text, paint)| (format!("{}: {text}", names.join(", ")), paint)));
         doubts
     }
+}
+
+/// What is doubtful about one stream.
+fn stream_doubts(Stream { info, clock, unreadable }: &Stream) -> Vec<(String, Paint)> {
+    let mut doubts = Vec::new();
+    if let Some(Unreadable { episode, why }) = unreadable.first() {
+        let others = match unreadable.len() - 1 {
+            0 => String::new(),
+            others => format!(", nor in {}", plural(others as u64, "other")),
+        };
+        // The reader names the stream as well.
+        let why = why.strip_prefix(&format!("{}: ", info.name)).unwrap_or(why);
+        doubts.push((format!("cannot be read in episode {episode}{others}: {why}"), Paint::Bad));
+    }
+    let Some(clock) = clock else { return doubts };
+    if let (Some(declared), Some(found)) = (info.rate, clock.rate_hz)
+        && (found / declared - 1.0).abs() > 0.01
+    {
+        let text = format!("declared at {}, the stamps say {}", hertz(declared), hertz(found));
+        doubts.push((text, Paint::Doubtful));
+    }
+    if clock.gaps > 0 {
+        let gap = &clock.largest_gap;
+        let text = format!(
+            "{}; the largest, {}, is in episode {} after {:.3} s",
+            plural(clock.gaps, "gap"),
+            short_duration(gap.seconds),
+            gap.episode,
+            gap.at_seconds
+        );
+        doubts.push((text, Paint::Doubtful));
+    }
+    if clock.backward > 0 {
+        doubts.push((format!("{} not after the one before", plural(clock.backward, "stamp")), Paint::Bad));
+    }
+    doubts
 }
 
 /// What a stream is and what its stamps say.

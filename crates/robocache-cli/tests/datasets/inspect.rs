@@ -77,7 +77,7 @@ fn a_stream_without_files_is_a_row_not_an_error() {
     let text = good(&["inspect", folder.text()]);
     let row = text.lines().find(|line| line.starts_with("observation.images.top")).unwrap();
     assert!(row.ends_with("unreadable"), "{text}");
-    assert!(text.contains("observation.images.top cannot be read in episode 0, nor in 2 others:"), "{text}");
+    assert!(text.contains("observation.images.top: cannot be read in episode 0, nor in 2 others: "), "{text}");
     let report = json(&["inspect", folder.text(), "--json"]);
     let streams = report["streams"].as_array().unwrap();
     let bad: Vec<_> = streams.iter().filter(|stream| stream["clock"].is_null()).map(|stream| &stream["name"]).collect();

@@ -59,10 +59,14 @@ macro_rules! real {
 
             fn bounds(values: &[Self]) -> (Self, Self) {
                 const LANES: usize = 32 / size_of::<$real>();
-                let (mut low, mut high) = ([Self::INFINITY; LANES], [Self::NEG_INFINITY; LANES]);
                 let (rows, rest) = values.as_chunks::<LANES>();
+                // Two passes, each of which becomes one instruction per vector.
+                let mut low = [Self::INFINITY; LANES];
                 for row in rows {
                     low = std::array::from_fn(|lane| if row[lane] < low[lane] { row[lane] } else { low[lane] });
+                }
+                let mut high = [Self::NEG_INFINITY; LANES];
+                for row in rows {
                     high = std::array::from_fn(|lane| if row[lane] > high[lane] { row[lane] } else { high[lane] });
                 }
                 let low = low.iter().chain(rest).fold(Self::INFINITY, |a, &b| a.min(b));
@@ -261,17 +265,20 @@ fn allowance(depth: usize) -> usize {
 }
 
 /// The keys of two sorted runs, sorted.
-fn merged<K: Copy + Ord>(a: &[K], b: &[K]) -> Vec<K> {
-    let mut out = Vec::with_capacity(a.len() + b.len());
-    let (mut i, mut j) = (0, 0);
-    out.extend(std::iter::from_fn(|| {
-        let (&x, &y) = (a.get(i)?, b.get(j)?);
-        let first = x <= y;
-        i += usize::from(first);
-        j += usize::from(!first);
-        Some(if first { x } else { y })
-    }));
-    out.extend_from_slice(&a[i..]);
-    out.extend_from_slice(&b[j..]);
+fn merged<K: Copy + Ord + Default>(a: &[K], b: &[K]) -> Vec<K> {
+    let mut out = vec![K::default(); a.len() + b.len()];
+    // Each step waits for the one before; two merges at a time, of the lower and the upper half,
+    // take as long as one.
+    let (i, j) = halves(a, b);
+    let (lower, upper) = out.split_at_mut(i + j);
+    let mut lower = Merge { a: &a[..i], b: &b[..j], out: lower };
+    let mut upper = Merge { a: &a[i..], b: &b[j..], out: upper };
+    let both = lower.steps().min(upper.steps());
+    while lower.step() && upper.step() {
+    }
+    while lower.step() {}
+    while upper.step() {}
+    lower.copy_rest();
+    upper.copy_rest();
     out
 }

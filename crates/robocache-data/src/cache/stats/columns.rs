@@ -56,7 +56,7 @@ number! { false:
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(bound = "T: Real")]
-pub(super) struct Column<T> {
+pub(super) struct Column<T: Real> {
     #[serde(flatten)]
     moments: Moments,
     nan: u64,

@@ -16,8 +16,8 @@ const BLOCK_BYTES: usize = 8 << 20;
 pub(super) struct Block {
     /// By their places, in the order of their rows; not empty.
     pub(super) episodes: Vec<usize>,
-    /// Whether this is the first of its file, where the file itself is looked at.
-    pub(super) is_first: bool,
+    /// In the first block of a file, where the file itself is looked at: all its episodes.
+    pub(super) of_file: Option<Vec<usize>>,
 }
 
 impl LeRobot {
@@ -30,15 +30,15 @@ impl LeRobot {
         let mut blocks = Vec::new();
         for mut episodes in files.into_values() {
             episodes.sort_by_key(|&at| (self.claimed_rows(at).start, at));
-            let mut is_first = true;
             let mut rest = episodes.as_slice();
+            let mut of_file = Some(episodes.clone());
             while let Some(&first) = rest.first() {
                 let start = self.claimed_rows(first).start;
                 let fits = |at: &usize| self.claimed_rows(*at).end.saturating_sub(start) <= most;
                 let count = rest.iter().take_while(|at| fits(at)).count().max(1);
                 let (block, after) = rest.split_at(count);
-                blocks.push(Block { episodes: block.to_vec(), is_first });
-                (rest, is_first) = (after, false);
+                blocks.push(Block { episodes: block.to_vec(), of_file: of_file.take() });
+                rest = after;
             }
         }
         blocks

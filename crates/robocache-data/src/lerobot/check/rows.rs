@@ -71,19 +71,16 @@ impl LeRobot {
         let (table, path): (Arc<ParquetFile>, PathBuf) = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                if block.is_first {
-                    out.findings.push(self.cannot_open(first, &error));
-                }
+                out.findings.extend(block.of_file.iter().map(|all| self.cannot_open(all, first, &error)));
                 out.partial.fill(true);
                 return out;
             }
         };
-        if block.is_first {
-            let lost = self.episodes_of_file(first);
+        if let Some(all) = &block.of_file {
             for mut finding in self.check_columns(&path, &table) {
                 // What cannot be read is told per file, the rest may be the same in many.
-                match (finding.level, lost.as_slice()) {
-                    (Level::Error, &[one]) => finding.episode = Some(one),
+                match (finding.level, all.as_slice()) {
+                    (Level::Error, &[one]) => finding.episode = self.episodes.index.get(one).copied(),
                     (Level::Error, _) => {}
                     _ => {
                         out.of_file.push(finding);
@@ -92,7 +89,7 @@ impl LeRobot {
                 }
                 out.findings.push(finding);
             }
-            out.findings.extend(self.check_trailing_rows(first, &path, &table));
+            out.findings.extend(self.check_trailing_rows(all, &path, &table));
         }
         let rows = self.rows_of(&block.episodes, &path, &table, &mut out);
         let clock = self.check_bookkeeping(&rows, plan, &mut out);
@@ -118,16 +115,9 @@ impl LeRobot {
         out
     }
 
-    /// The numbers of all episodes in an episode's file.
-    fn episodes_of_file(&self, at: usize) -> Vec<u64> {
-        let file = self.episodes.file.get(at);
-        let all = self.episodes.file.iter().zip(&self.episodes.index);
-        all.filter(|(other, _)| Some(*other) == file).map(|(_, &number)| number).collect()
-    }
-
     /// A file that cannot be opened, with all episodes that it should hold.
-    fn cannot_open(&self, first: usize, error: &Error) -> Finding {
-        let lost = self.episodes_of_file(first);
+    fn cannot_open(&self, all: &[usize], first: usize, error: &Error) -> Finding {
+        let lost: Vec<u64> = all.iter().filter_map(|&at| self.episodes.index.get(at).copied()).collect();
         let is_missing = self.table_path(first).is_ok_and(|path| !exists(&path));
         let mut finding = if is_missing {
             let path = self.table_path(first).unwrap_or_default();
@@ -143,13 +133,11 @@ impl LeRobot {
     }
 
     /// Version 3: rows after the last episode of a file.
-    fn check_trailing_rows(&self, first: usize, path: &Path, table: &ParquetFile) -> Option<Finding> {
+    fn check_trailing_rows(&self, all: &[usize], path: &Path, table: &ParquetFile) -> Option<Finding> {
         if self.has_one_file_per_episode() {
             return None;
         }
-        let file = self.episodes.file.get(first);
-        let all = (0..self.episodes.len()).filter(|&at| self.episodes.file.get(at) == file);
-        let end = all.map(|at| self.claimed_rows(at).end).max().unwrap_or(0);
+        let end = all.iter().map(|&at| self.claimed_rows(at).end).max().unwrap_or(0);
         (table.rows() > end).then(|| {
             let text = format!("expected {end} rows for the episodes of the metadata, the file has {}", table.rows());
             Finding::warning(&codes::RANGES_DO_NOT_TILE, text).path(self.root.shown(path))
