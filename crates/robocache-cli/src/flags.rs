@@ -173,7 +173,7 @@ pub(crate) enum BenchCommand {
 
 /// Measure how fast datasets are opened and read
 ///
-/// Without PATH datasets are made for it in a temporary folder (TMPDIR chooses where; 200 MB),
+/// Without PATH datasets are made for it in a temporary folder (TMPDIR chooses where; 400 MB),
 /// one of them with 100,000 episodes. With PATH the dataset's own columns are read, and its video
 /// is decoded where there is an ffmpeg. Files are read once before the clock starts.
 #[derive(Debug, Args)]

@@ -29,3 +29,13 @@ pub fn parquet(bytes: &[u8]) {
         panic!("{error}");
     }
 }
+
+/// Arbitrary bytes as the `info.json` of a LeRobot dataset: a dataset without episodes, or an error.
+pub fn info_json(bytes: &[u8]) {
+    crate::lerobot::examine_info(bytes);
+}
+
+/// Arbitrary bytes as the lines of a LeRobot dataset's `episodes.jsonl` and `episodes_stats.jsonl`.
+pub fn jsonl(bytes: &[u8]) {
+    crate::lerobot::examine_lines(bytes);
+}

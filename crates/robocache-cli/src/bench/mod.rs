@@ -1,5 +1,6 @@
 //! `robocache bench`: what this machine does, beside what it should do.
 
+mod cpu_time;
 mod folder;
 mod memory;
 mod readers;

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use robocache::{Context, Error, ErrorKind, Result, VERSION, cpu_threads};
 use robocache_data::{Dataset, Ffmpeg, Kind, Limits, Progress, StreamInfo, Values};
 
-use super::memory;
 use super::report::{Measured, Row, Target, Unit};
 use super::synthetic::{self, Groups, JOINTS, Plan};
+use super::{cpu_time, memory};
 use crate::output::{count, plural, printable};
 
 const MANY: usize = 100_000;
@@ -35,6 +35,8 @@ const PASS_TIME: Duration = Duration::from_millis(1500);
 const PASS_BYTES: usize = 256 << 20;
 /// In less the work per episode is all that counts.
 const LEAST_BYTES: usize = 8 << 20;
+/// With less of the cores' time the numbers are about other programs too.
+const QUIET: f64 = 0.9;
 const VIDEO_TIME: Duration = Duration::from_secs(3);
 
 /// Collects rows, and stops between them.
@@ -43,6 +45,8 @@ struct Bench<'a> {
     steps: (usize, usize),
     rows: Vec<Row>,
     notes: Vec<String>,
+    /// Shares of the cores' time that other programs left.
+    busy: Vec<String>,
 }
 
 /// Measures with datasets that it makes in `folder`.
@@ -83,10 +87,17 @@ pub(super) fn given(path: &Path, progress: &Progress<'_>) -> Result<Measured> {
 impl<'a> Bench<'a> {
     fn new(progress: &'a Progress<'a>, steps: usize) -> Self {
         (progress.step)(0, steps);
-        Self { progress, steps: (0, steps), rows: Vec::new(), notes: Vec::new() }
+        Self { progress, steps: (0, steps), rows: Vec::new(), notes: Vec::new(), busy: Vec::new() }
     }
 
-    fn finish(self, dataset: String) -> Measured {
+    fn finish(mut self, dataset: String) -> Measured {
+        if !self.busy.is_empty() {
+            let text = format!(
+                "Other programs were running: the readers had {} of the cores' time. Measure again when it is quiet.",
+                self.busy.join(", ")
+            );
+            self.notes.push(text);
+        }
         Measured {
             version: VERSION,
             build: if cfg!(debug_assertions) { "debug" } else { "release" },
@@ -187,10 +198,10 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    fn best_pass(&self, dataset: &Dataset, streams: &[usize], places: usize, threads: usize) -> Result<Pass> {
+    fn best_pass(&mut self, dataset: &Dataset, streams: &[usize], places: usize, threads: usize) -> Result<Pass> {
         // The first brings the files into the page cache.
         let mut best = self.pass(dataset, streams, places, threads)?;
-        let started = Instant::now();
+        let (started, cpu) = (Instant::now(), cpu_time::of_process());
         for pass in 0.. {
             if pass >= PASSES && started.elapsed() >= PASS_TIME {
                 break;
@@ -199,6 +210,12 @@ impl<'a> Bench<'a> {
             if next.seconds < best.seconds {
                 best = next;
             }
+        }
+        let cpu = cpu_time::of_process().zip(cpu).map(|(after, before)| after.saturating_sub(before));
+        let share = cpu.map(|cpu| cpu.as_secs_f64() / started.elapsed().as_secs_f64() / threads as f64);
+        if let Some(share) = share.filter(|share| *share < QUIET) {
+            let who = if threads == 1 { "one thread".to_owned() } else { format!("{threads} threads") };
+            self.busy.push(format!("{:.0} % with {who}", share * 100.0));
         }
         Ok(best)
     }
@@ -246,10 +263,11 @@ impl<'a> Bench<'a> {
 
     /// Decodes pictures of the first camera whose video can be read.
     fn video(&mut self, dataset: &Dataset) -> Result<()> {
-        let stream = dataset.streams().iter().position(|stream| {
-            let camera = dataset.stream(&stream.name).and_then(|at| dataset.read(0, &[at]));
-            stream.kind == Kind::Video && !dataset.is_empty() && camera.is_ok()
+        let mut cameras = (0..dataset.streams().len()).filter(|&at| {
+            let is_video = dataset.streams().get(at).is_some_and(|stream| stream.kind == Kind::Video);
+            is_video && !dataset.is_empty() && dataset.read(0, &[at]).is_ok()
         });
+        let stream = cameras.next();
         let Some(stream) = stream else {
             self.notes.push("There is no video to decode.".to_owned());
             self.step();

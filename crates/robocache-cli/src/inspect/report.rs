@@ -29,7 +29,7 @@ pub(crate) struct Summary {
     /// Samples of the main clock.
     pub(super) frames: u64,
     pub(super) duration_seconds: f64,
-    /// Bytes of data and video files that exist.
+    /// Of the files that the metadata speaks of and that exist.
     pub(super) bytes: u64,
     /// As declared, of the main clock.
     pub(super) rate_hz: Option<f64>,

@@ -18,12 +18,14 @@
 //! chunk fully costs three times what [`arrange`](arrange::arrange) does, hence that.
 
 mod arrange;
+mod merge;
 mod text;
 
 use std::fmt::Debug;
 
 use self::arrange::{arrange, finish};
 pub(crate) use self::arrange::Scratch;
+use self::merge::merged;
 
 /// Numbers that the top level may hold.
 const TOP: usize = 4096;
@@ -39,13 +41,14 @@ const SETTLED: usize = TOP + TOP / 4;
 /// `f32` and `f64`, finite.
 pub(crate) trait Real: Copy + PartialOrd + Default + Debug + Into<f64> {
     /// An integer in the order of the numbers, since merging integers needs no branch.
-    type Key: Copy + Ord + Debug + TryFrom<u64> + Into<u64>;
+    type Key: Copy + Ord + Default + Debug + TryFrom<u64> + Into<u64>;
     /// Numbers that wait for each other.
     const CHUNK: usize;
     /// The smallest and the largest.
     fn bounds(values: &[Self]) -> (Self, Self);
-    /// What maps `low..=high` to `0..=last`.
-    fn scale(low: Self, high: Self, last: usize) -> Self;
+    /// What maps `low..=high` to `0..=last` by [`digit`](Self::digit); `None` where they are too far
+    /// apart or too close.
+    fn scale(low: Self, high: Self, last: u16) -> Option<Self>;
     fn digit(self, low: Self, scale: Self) -> u16;
     fn to_key(self) -> Self::Key;
     fn from_key(key: Self::Key) -> Self;
@@ -73,15 +76,16 @@ macro_rules! real {
                 (low, high.iter().chain(rest).fold(Self::NEG_INFINITY, |a, &b| a.max(b)))
             }
 
-            fn scale(low: Self, high: Self, last: usize) -> Self {
-                // 0 where the distance is infinite: all numbers then share a bucket. An infinite
-                // scale, where it is tiny, is brought back, since 0 times infinity has no order.
-                (last as Self / (high - low)).min(Self::MAX)
+            fn scale(low: Self, high: Self, last: u16) -> Option<Self> {
+                let scale = Self::from(last) / (high - low);
+                (scale.is_finite() && scale > 0.0).then_some(scale)
             }
 
             #[inline]
             fn digit(self, low: Self, scale: Self) -> u16 {
-                ((self - low) * scale) as i32 as u16
+                // In numbers of this size the last bit is worth 1: the sum ends in the integer.
+                const ONES: $real = (1 as $key << (<$real>::MANTISSA_DIGITS - 1)) as $real;
+                ((self - low) * scale + ONES).to_bits() as u16
             }
 
             #[inline]
@@ -206,12 +210,20 @@ impl<T: Real> Sketch<T> {
     fn take_chunk(&mut self, scratch: &mut Scratch<T>) {
         // With N chunks behind, the errors of N strides add up to the square root of N strides:
         // the stride may grow with the square root of N.
-        let level = ((self.held >> 13).max(4).ilog2() / 2) as usize;
-        let stride = 1 << level;
-        let start = self.turn() % stride;
+        let level = match self.held >> 13 {
+            0..4 => 1,
+            chunks => chunks.ilog2() as usize / 2 + 1,
+        };
+        // What is left out before the order is exact costs more.
+        let rough = if level < 4 { 2 } else { 4 };
+        let start = self.turn();
         let arranged = arrange(&mut self.waiting, scratch);
-        let mut run: Vec<_> = arranged.iter().skip(start).step_by(stride).map(|value| value.to_key()).collect();
+        let mut run: Vec<_> = arranged.chunks_exact(rough).map(|group| group[start % rough].to_key()).collect();
         finish(&mut run);
+        let stride = (1 << level) / rough;
+        if stride > 1 {
+            run = thinned(&run, stride, start / rough);
+        }
         self.waiting.clear();
         self.put(level, &run);
         self.held += T::CHUNK as u64;
@@ -250,8 +262,7 @@ impl<T: Real> Sketch<T> {
             let mut run = std::mem::take(&mut self.levels[level]);
             // Numbers go in pairs; one that is left over keeps its weight.
             let odd = if run.len() % 2 == 1 { run.pop() } else { None };
-            let start = self.turn() % 2;
-            let half: Vec<_> = run.iter().skip(start).step_by(2).copied().collect();
+            let half = thinned(&run, 2, self.turn());
             self.levels[level].extend(odd);
             self.put(level + 1, &half);
         }
@@ -264,21 +275,7 @@ fn allowance(depth: usize) -> usize {
     (0..depth).fold(TOP, |allowed, _| allowed * 2 / 3).max(LEAST)
 }
 
-/// The keys of two sorted runs, sorted.
-fn merged<K: Copy + Ord + Default>(a: &[K], b: &[K]) -> Vec<K> {
-    let mut out = vec![K::default(); a.len() + b.len()];
-    // Each step waits for the one before; two merges at a time, of the lower and the upper half,
-    // take as long as one.
-    let (i, j) = halves(a, b);
-    let (lower, upper) = out.split_at_mut(i + j);
-    let mut lower = Merge { a: &a[..i], b: &b[..j], out: lower };
-    let mut upper = Merge { a: &a[i..], b: &b[j..], out: upper };
-    let both = lower.steps().min(upper.steps());
-    while lower.step() && upper.step() {
-    }
-    while lower.step() {}
-    while upper.step() {}
-    lower.copy_rest();
-    upper.copy_rest();
-    out
+/// One of every `stride` keys, the one at `start` modulo `stride`.
+fn thinned<K: Copy>(run: &[K], stride: usize, start: usize) -> Vec<K> {
+    run.chunks_exact(stride).map(|group| group[start % stride]).collect()
 }

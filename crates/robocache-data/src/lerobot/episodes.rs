@@ -39,8 +39,8 @@ pub(super) struct Episodes {
 #[derive(Debug)]
 pub(super) struct Camera {
     pub(super) key: String,
-    /// Version 3: file and start in it; `None` where the metadata does not know the camera.
-    pub(super) places: Option<Vec<(FileId, f64)>>,
+    /// Version 3, by episode: file and start in it; `None` where the metadata does not know the camera.
+    pub(super) places: Vec<Option<(FileId, f64)>>,
 }
 
 /// Every text once.
@@ -67,7 +67,7 @@ impl Episodes {
     pub(super) fn read(root: &Root, info: &Info) -> Result<Self> {
         let keys = info.features.iter().filter(|feature| feature.dtype == "video").map(|feature| feature.name.clone());
         let mut episodes = Self::default();
-        episodes.cameras = keys.map(|key| Camera { key, places: None }).collect();
+        episodes.cameras = keys.map(|key| Camera { key, places: Vec::new() }).collect();
         match info.version {
             Version::V30 => episodes.read_tables(root)?,
             _ => episodes.read_lines(root, info)?,
@@ -123,11 +123,12 @@ impl Episodes {
         for camera in &mut self.cameras {
             let column = |name: &str| format!("videos/{}/{name}", camera.key);
             if !has(table, &column("chunk_index")) {
+                camera.places.resize(camera.places.len() + index.len(), None);
                 continue;
             }
             let files = pairs(counts(&column("chunk_index"))?, counts(&column("file_index"))?);
             let starts = floats(path, table, &column("from_timestamp"))?;
-            camera.places.get_or_insert_default().extend(files.into_iter().zip(starts));
+            camera.places.extend(files.into_iter().zip(starts).map(Some));
         }
         let tasks = match has(table, "tasks") {
             true => Some(one(table.read(&["tasks"], 0..table.rows())?)?),

@@ -26,6 +26,7 @@ use self::root::{Field, Root};
 use crate::Limits;
 use crate::check::{Code, codes};
 use crate::findings::{Finding, Level, Progress};
+use crate::json::Json;
 use crate::limits::{corrupt, file_error};
 use crate::model::{EpisodeInfo, Samples, Source, StreamInfo};
 use crate::parquet::ParquetFile;
@@ -89,6 +90,25 @@ pub(crate) fn open(path: &Path, limits: &Limits) -> Result<(LeRobot, Option<Erro
     Ok((dataset, refusal))
 }
 
+/// For the fuzz target: everything that is made of `info.json`.
+pub(crate) fn examine_info(bytes: &[u8]) {
+    let path = Path::new("info.json");
+    let fields = [("chunk_index", Field::Number(1)), ("video_key", Field::Text("key"))];
+    if let Ok(info) = Json::parse(path, bytes).and_then(|json| Info::from_json(path, &json)) {
+        let root = Root { path: PathBuf::from("."), limits: Limits::default() };
+        let _ = streams::streams(&info);
+        let _ = info.data_path.fill(&fields).and_then(|path| root.join(&path));
+    }
+}
+
+/// For the fuzz target: lines of JSON.
+pub(crate) fn examine_lines(bytes: &[u8]) {
+    let _ = episodes::for_each_line(Path::new("episodes.jsonl"), bytes, |json| {
+        json.get("episode_index").and_then(Json::as_count);
+        Ok(())
+    });
+}
+
 impl LeRobot {
     fn found_unreadable(&mut self, code: &'static Code, error: &Error) {
         self.findings.push(check::finding_of(&self.root, Level::Warning, code, error));
@@ -148,7 +168,7 @@ impl LeRobot {
     /// The video of a camera with an episode's pictures, and where in it the episode starts.
     fn video_path(&self, at: usize, key: &str) -> Result<(PathBuf, f64)> {
         let camera = self.episodes.cameras.iter().find(|camera| camera.key == key);
-        let place = camera.and_then(|camera| camera.places.as_ref()?.get(at).copied());
+        let place = camera.and_then(|camera| camera.places.get(at).copied().flatten());
         let (chunk, file, start) = match (self.info.version, place) {
             (Version::V30, Some(((chunk, file), start))) => (chunk, file, start),
             (Version::V30, None) => {

@@ -8,10 +8,11 @@
 use super::Real;
 
 /// Numbers in a bucket that may stay in the order in which they came.
-const FEW: usize = 16;
+const FEW: usize = 8;
 /// Larger buckets are dealt again, which helps where most numbers lie close together.
 const MANY: usize = 512;
-const BUCKETS: usize = 4096;
+const BUCKETS: usize = 8192;
+const LAST: u16 = 8191;
 /// How often a bucket is dealt again before the standard sort takes over: numbers of very different
 /// size, such as 1, 10^4, 10^8, lie in one bucket each time.
 const DEPTH: usize = 3;
@@ -33,15 +34,13 @@ pub(super) fn arrange<'a, T: Real>(values: &mut [T], scratch: &'a mut Scratch<T>
 
 fn deal<T: Real>(values: &mut [T], dealt: &mut [T], digits: &mut Vec<u16>, depth: usize) {
     let (low, high) = T::bounds(values);
-    let is_constant = low == high;
-    if is_constant || depth == 0 || values.len() > usize::from(u16::MAX) {
-        dealt.copy_from_slice(values);
-        if !is_constant {
-            dealt.sort_unstable_by_key(|value| value.to_key());
-        }
-        return;
+    if low == high {
+        return dealt.copy_from_slice(values);
     }
-    let scale = T::scale(low, high, BUCKETS - 1);
+    let Some(scale) = T::scale(low, high, LAST).filter(|_| depth > 0) else {
+        dealt.copy_from_slice(values);
+        return dealt.sort_unstable_by_key(|value| value.to_key());
+    };
     digits.clear();
     digits.extend(values.iter().map(|value| value.digit(low, scale)));
     let mut ends = [0u16; BUCKETS];

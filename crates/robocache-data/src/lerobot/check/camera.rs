@@ -124,13 +124,14 @@ impl LeRobot {
     pub(super) fn video_tasks(&self, present: &[bool]) -> Vec<VideoTask> {
         let mut tasks = Vec::new();
         for (place, camera) in self.episodes.cameras.iter().enumerate() {
-            let Some(places) = camera.places.as_ref().filter(|_| present.get(place) == Some(&true)) else {
+            if present.get(place) != Some(&true) {
                 continue;
-            };
+            }
             // Said with the metadata's own words where it cannot be read.
             let ends = self.video_ends(&camera.key).unwrap_or_default();
             let mut files: BTreeMap<_, VideoTask> = BTreeMap::new();
-            for (at, (file, _)) in places.iter().enumerate().take(self.episodes.len()) {
+            for (at, known) in camera.places.iter().enumerate().take(self.episodes.len()) {
+                let Some((file, _)) = known else { continue };
                 let task = files.entry(*file).or_insert_with(|| VideoTask {
                     camera: place,
                     episodes: Vec::new(),
@@ -211,13 +212,12 @@ impl LeRobot {
 
     /// Version 3: each episode should start where the ones before it end.
     fn check_offsets(&self, task: &VideoTask, key: &str) -> Vec<Finding> {
-        let places = self.episodes.cameras.get(task.camera).and_then(|camera| camera.places.as_ref());
-        let Some(places) = places else {
+        let Some(places) = self.episodes.cameras.get(task.camera).map(|camera| &camera.places) else {
             return Vec::new();
         };
         let fps = self.info.fps;
         let length = |at: usize| self.episodes.length.get(at).copied().unwrap_or(0);
-        let start = |at: usize| places.get(at).map_or(0.0, |place| place.1);
+        let start = |at: usize| places.get(at).copied().flatten().map_or(0.0, |place| place.1);
         let mut order: Vec<(usize, Option<f64>)> =
             task.episodes.iter().copied().zip(task.ends.iter().copied()).collect();
         let starts_in = |order: &[(usize, Option<f64>)]| {

@@ -20,7 +20,8 @@ impl LeRobot {
     fn check_counts(&self, found: &mut Collector) {
         let frames = self.episodes.length.iter().fold(0u64, |sum, &length| sum.saturating_add(length));
         let tasks = self.tasks.iter().filter(|task| !task.is_empty()).count() as u64;
-        let has_tasks = !self.tasks.is_empty();
+        // An unreadable file is said already.
+        let tasks_known = self.findings.iter().all(|finding| finding.code != codes::TASKS_UNREADABLE.name);
         let info = self.root.info();
         let differ =
             |level, text: String| Finding::new(level, &codes::COUNTS_DIFFER, text).path(self.root.shown(&info));
@@ -28,7 +29,7 @@ impl LeRobot {
             (Level::Error, "total_episodes", self.info.total_episodes, self.episodes.len() as u64),
             (Level::Error, "total_frames", self.info.total_frames, frames),
             // Nothing but the count is wrong.
-            (Level::Warning, "total_tasks", self.info.total_tasks.filter(|_| has_tasks), tasks),
+            (Level::Warning, "total_tasks", self.info.total_tasks.filter(|_| tasks_known), tasks),
         ] {
             if let Some(said) = said.filter(|&said| said != is) {
                 let what = key.trim_start_matches("total_");
@@ -59,7 +60,7 @@ impl LeRobot {
                         1 => format!("expected episode {next}, got {number}"),
                         count => format!("expected episode {next}, got {number}: {count} are left out"),
                     };
-                    found.add(Finding::warning(&codes::EPISODE_GAP, text).episode(number));
+                    found.add(Finding::error(&codes::EPISODE_GAP, text).episode(number));
                 }
                 Some(next) if number < next => {
                     each_once = false;
