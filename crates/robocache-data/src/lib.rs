@@ -3,14 +3,17 @@
 //! A [`Dataset`] is what every format is read as: episodes, each of several streams with their own
 //! clocks. Opening reads metadata only; episodes are read when asked for, from any thread.
 
+pub mod cache;
 mod check;
 mod findings;
 mod frames;
+#[doc(hidden)]
 pub mod fuzzing;
 mod image;
 mod json;
 mod lerobot;
 mod limits;
+pub mod loader;
 mod model;
 mod parquet;
 mod source;

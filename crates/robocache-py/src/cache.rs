@@ -116,7 +116,19 @@ fn skipped(cache: &data::Cache) -> Vec<(String, u64, String)> {
 
 fn summary_dict<'py>(py: Python<'py>, summary: &Summary) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    for (name, values) in summary.columns() {
+    let Summary { min, max, mean, std, q01, q10, q50, q90, q99, .. } = summary;
+    let columns = [
+        ("min", min),
+        ("max", max),
+        ("mean", mean),
+        ("std", std),
+        ("q01", q01),
+        ("q10", q10),
+        ("q50", q50),
+        ("q90", q90),
+        ("q99", q99),
+    ];
+    for (name, values) in columns {
         dict.set_item(name, values)?;
     }
     dict.set_item("count", vec![summary.count])?;

@@ -1,6 +1,7 @@
 //! The Python face of the engine: conversion of tensors and errors, nothing else.
 
 mod array;
+mod cache;
 mod cuda;
 mod dataset;
 mod dlpack;
@@ -29,8 +30,15 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(command_line, module)?)?;
     module.add_function(wrap_pyfunction!(resample::resample, module)?)?;
     module.add_function(wrap_pyfunction!(dataset::open_dataset, module)?)?;
+    module.add_function(wrap_pyfunction!(cache::open_cache, module)?)?;
+    module.add_function(wrap_pyfunction!(cache::ingest_dataset, module)?)?;
     module.add_function(wrap_pyfunction!(cuda::synchronize, module)?)?;
     module.add_function(wrap_pyfunction!(cuda::warmup, module)?)?;
+    module.add_class::<cache::Cache>()?;
+    module.add_class::<cache::CacheEpisode>()?;
+    module.add_class::<cache::CacheEpisodes>()?;
+    module.add_class::<cache::CacheStream>()?;
+    module.add_class::<cache::CacheStreamInfo>()?;
     module.add_class::<dataset::Dataset>()?;
     module.add_class::<dataset::Episode>()?;
     module.add_class::<dataset::EpisodeInfo>()?;

@@ -35,7 +35,7 @@ const PASS_TIME: Duration = Duration::from_millis(1500);
 const PASS_BYTES: usize = 256 << 20;
 /// In less the work per episode is all that counts.
 const LEAST_BYTES: usize = 8 << 20;
-/// With less of the cores' time the numbers are about other programs too.
+/// With less of the cores' time the numbers are not about reading alone.
 const QUIET: f64 = 0.9;
 const VIDEO_TIME: Duration = Duration::from_secs(3);
 
@@ -45,7 +45,7 @@ struct Bench<'a> {
     steps: (usize, usize),
     rows: Vec<Row>,
     notes: Vec<String>,
-    /// Shares of the cores' time that other programs left.
+    /// Shares of the cores' time that the readers had, where it was not all.
     busy: Vec<String>,
 }
 
@@ -93,7 +93,8 @@ impl<'a> Bench<'a> {
     fn finish(mut self, dataset: String) -> Measured {
         if !self.busy.is_empty() {
             let text = format!(
-                "Other programs were running: the readers had {} of the cores' time. Measure again when it is quiet.",
+                "The readers had {} of the cores' time: other programs took it, or threads waited for each other. \
+                 Measure again when it is quiet.",
                 self.busy.join(", ")
             );
             self.notes.push(text);
@@ -215,7 +216,7 @@ impl<'a> Bench<'a> {
         let share = cpu.map(|cpu| cpu.as_secs_f64() / started.elapsed().as_secs_f64() / threads as f64);
         if let Some(share) = share.filter(|share| *share < QUIET) {
             let who = if threads == 1 { "one thread".to_owned() } else { format!("{threads} threads") };
-            self.busy.push(format!("{:.0} % with {who}", share * 100.0));
+            self.busy.push(format!("{:.0} % ({who})", share * 100.0));
         }
         Ok(best)
     }

@@ -20,6 +20,7 @@
 mod arrange;
 mod merge;
 mod text;
+pub(crate) mod vector;
 
 use std::fmt::Debug;
 
@@ -44,8 +45,8 @@ pub(crate) trait Real: Copy + PartialOrd + Default + Debug + Into<f64> {
     type Key: Copy + Ord + Default + Debug + TryFrom<u64> + Into<u64>;
     /// Numbers that wait for each other.
     const CHUNK: usize;
-    /// The smallest and the largest.
-    fn bounds(values: &[Self]) -> (Self, Self);
+    /// Larger and smaller than any number.
+    const BEYOND: (Self, Self);
     /// What maps `low..=high` to `0..=last` by [`digit`](Self::digit); `None` where they are too far
     /// apart or too close.
     fn scale(low: Self, high: Self, last: u16) -> Option<Self>;
@@ -59,22 +60,7 @@ macro_rules! real {
         impl Real for $real {
             type Key = $key;
             const CHUNK: usize = $chunk;
-
-            fn bounds(values: &[Self]) -> (Self, Self) {
-                const LANES: usize = 32 / size_of::<$real>();
-                let (rows, rest) = values.as_chunks::<LANES>();
-                // Two passes, each of which becomes one instruction per vector.
-                let mut low = [Self::INFINITY; LANES];
-                for row in rows {
-                    low = std::array::from_fn(|lane| if row[lane] < low[lane] { row[lane] } else { low[lane] });
-                }
-                let mut high = [Self::NEG_INFINITY; LANES];
-                for row in rows {
-                    high = std::array::from_fn(|lane| if row[lane] > high[lane] { row[lane] } else { high[lane] });
-                }
-                let low = low.iter().chain(rest).fold(Self::INFINITY, |a, &b| a.min(b));
-                (low, high.iter().chain(rest).fold(Self::NEG_INFINITY, |a, &b| a.max(b)))
-            }
+            const BEYOND: (Self, Self) = (Self::INFINITY, Self::NEG_INFINITY);
 
             fn scale(low: Self, high: Self, last: u16) -> Option<Self> {
                 let scale = Self::from(last) / (high - low);
@@ -192,8 +178,9 @@ impl<T: Real> Sketch<T> {
                 return right.1;
             }
             let way = (wanted - left.0) / (right.0 - left.0);
-            // Not a + (b - a) * way, which overflows between numbers far apart.
-            left.1 * (1.0 - way) + right.1 * way
+            let between = left.1 + (right.1 - left.1) * way;
+            // Numbers may be further apart than the largest number.
+            if between.is_finite() { between.min(right.1) } else { left.1 * (1.0 - way) + right.1 * way }
         })
     }
 
@@ -208,21 +195,19 @@ impl<T: Real> Sketch<T> {
     }
 
     fn take_chunk(&mut self, scratch: &mut Scratch<T>) {
-        // With N chunks behind, the errors of N strides add up to the square root of N strides:
-        // the stride may grow with the square root of N.
-        let level = match self.held >> 13 {
-            0..4 => 1,
-            chunks => chunks.ilog2() as usize / 2 + 1,
-        };
+        // The errors of N strides in N chunks add up to the square root of N strides: the stride may
+        // grow with the square root of N.
+        let many = self.held.saturating_mul(T::CHUNK as u64) >> 26;
+        let level = many.max(1).ilog2().div_ceil(2) as usize + 1;
         // What is left out before the order is exact costs more.
-        let rough = if level < 4 { 2 } else { 4 };
+        let rough = if level < 3 { 2 } else { 4 };
         let start = self.turn();
         let arranged = arrange(&mut self.waiting, scratch);
-        let mut run: Vec<_> = arranged.chunks_exact(rough).map(|group| group[start % rough].to_key()).collect();
+        let mut run = thinned(arranged, rough, start, T::to_key);
         finish(&mut run);
         let stride = (1 << level) / rough;
         if stride > 1 {
-            run = thinned(&run, stride, start / rough);
+            run = thinned(&run, stride, start / rough, |key| key);
         }
         self.waiting.clear();
         self.put(level, &run);
@@ -262,7 +247,7 @@ impl<T: Real> Sketch<T> {
             let mut run = std::mem::take(&mut self.levels[level]);
             // Numbers go in pairs; one that is left over keeps its weight.
             let odd = if run.len() % 2 == 1 { run.pop() } else { None };
-            let half = thinned(&run, 2, self.turn());
+            let half = thinned(&run, 2, self.turn(), |key| key);
             self.levels[level].extend(odd);
             self.put(level + 1, &half);
         }
@@ -275,7 +260,11 @@ fn allowance(depth: usize) -> usize {
     (0..depth).fold(TOP, |allowed, _| allowed * 2 / 3).max(LEAST)
 }
 
-/// One of every `stride` keys, the one at `start` modulo `stride`.
-fn thinned<K: Copy>(run: &[K], stride: usize, start: usize) -> Vec<K> {
-    run.chunks_exact(stride).map(|group| group[start % stride]).collect()
+/// One of every `stride` values, the one at `start` modulo `stride`.
+fn thinned<V: Copy, K>(values: &[V], stride: usize, start: usize, convert: impl Fn(V) -> K) -> Vec<K> {
+    let start = start % stride;
+    (0..values.len() / stride).map(|group| convert(values[group * stride + start])).collect()
 }
+
+#[cfg(test)]
+mod tests;

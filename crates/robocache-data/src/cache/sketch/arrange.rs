@@ -5,14 +5,14 @@
 //! means or by the standard library. That costs a third of a sort, and a sketch that takes every
 //! other number of the result does not need more.
 
-use super::Real;
+use super::{Real, vector};
 
 /// Numbers in a bucket that may stay in the order in which they came.
 const FEW: usize = 8;
 /// Larger buckets are dealt again, which helps where most numbers lie close together.
-const MANY: usize = 512;
+const MANY: usize = 64;
+/// At most; as many as there are numbers, so that most have one to themselves.
 const BUCKETS: usize = 8192;
-const LAST: u16 = 8191;
 /// How often a bucket is dealt again before the standard sort takes over: numbers of very different
 /// size, such as 1, 10^4, 10^8, lie in one bucket each time.
 const DEPTH: usize = 3;
@@ -33,22 +33,23 @@ pub(super) fn arrange<'a, T: Real>(values: &mut [T], scratch: &'a mut Scratch<T>
 }
 
 fn deal<T: Real>(values: &mut [T], dealt: &mut [T], digits: &mut Vec<u16>, depth: usize) {
-    let (low, high) = T::bounds(values);
+    let (low, high) = vector::bounds(values);
     if low == high {
         return dealt.copy_from_slice(values);
     }
-    let Some(scale) = T::scale(low, high, LAST).filter(|_| depth > 0) else {
+    let buckets = values.len().next_power_of_two().min(BUCKETS);
+    let Some(scale) = T::scale(low, high, (buckets - 1) as u16).filter(|_| depth > 0) else {
         dealt.copy_from_slice(values);
         return dealt.sort_unstable_by_key(|value| value.to_key());
     };
-    digits.clear();
-    digits.extend(values.iter().map(|value| value.digit(low, scale)));
+    digits.resize(values.len(), 0);
+    vector::digits(values, low, scale, digits);
     let mut ends = [0u16; BUCKETS];
     for &digit in &*digits {
         ends[usize::from(digit) % BUCKETS] += 1;
     }
     let (mut start, mut largest) = (0u16, 0u16);
-    for end in &mut ends {
+    for end in &mut ends[..buckets] {
         let count = *end;
         largest = largest.max(count);
         *end = start;
@@ -63,13 +64,18 @@ fn deal<T: Real>(values: &mut [T], dealt: &mut [T], digits: &mut Vec<u16>, depth
         return;
     }
     let mut start = 0;
-    for end in ends.map(usize::from) {
+    for &end in &ends[..buckets] {
+        let end = usize::from(end);
+        if end - start <= FEW {
+            start = end;
+            continue;
+        }
         let bucket = &mut dealt[start..end];
         if bucket.len() > MANY {
             let spare = &mut values[start..end];
             deal(bucket, spare, digits, depth - 1);
             bucket.copy_from_slice(spare);
-        } else if bucket.len() > FEW {
+        } else {
             bucket.sort_unstable_by_key(|value| value.to_key());
         }
         start = end;

@@ -4,13 +4,13 @@ use half::{bf16, f16};
 use robocache::Element;
 use serde::{Deserialize, Serialize};
 
-use super::super::sketch::{Real, Scratch, Sketch};
+use super::super::sketch::{Real, Scratch, Sketch, vector};
 use super::{PARTS, Summary};
 
 /// Rows whose numbers are gathered per component at a time.
 const ROWS: usize = 1024;
 /// Numbers that those rows should not exceed, so that they stay in the processor's cache.
-const BLOCK: usize = 1 << 14;
+const BLOCK: usize = 1 << 13;
 
 /// The type of a tensor's numbers.
 pub(super) trait Number: Element {
@@ -79,29 +79,14 @@ pub(super) struct Moments {
 impl Moments {
     /// Of numbers that are not empty, or `None` where some are not finite.
     fn of<T: Real>(values: &[T]) -> Option<Self> {
-        const LANES: usize = 8;
         // Distances from a number among them stay small where all are far from 0.
         let origin: f64 = (*values.first()?).into();
-        let (mut sum, mut squares) = ([0.0; LANES], [0.0; LANES]);
-        let (rows, rest) = values.as_chunks::<LANES>();
-        for row in rows {
-            for lane in 0..LANES {
-                let distance = row[lane].into() - origin;
-                sum[lane] += distance;
-                squares[lane] += distance * distance;
-            }
-        }
-        let (mut sum, mut squares) = (sum.iter().sum::<f64>(), squares.iter().sum::<f64>());
-        for &value in rest {
-            let distance = value.into() - origin;
-            sum += distance;
-            squares += distance * distance;
-        }
+        let (sum, squares) = vector::sums(values, origin);
         if !squares.is_finite() {
             return Self::of_extremes(values);
         }
         let count = values.len() as f64;
-        let (low, high) = T::bounds(values);
+        let (low, high) = vector::bounds(values);
         Some(Self {
             count: values.len() as u64,
             low: low.into(),

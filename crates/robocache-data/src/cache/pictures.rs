@@ -1,0 +1,106 @@
+//! Pictures on their way into the cache: made smaller once, and encoded.
+
+use fast_image_resize::images::{Image, ImageRef};
+use fast_image_resize::{PixelType, ResizeAlg, ResizeOptions, Resizer};
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+use robocache::{Error, ErrorKind, Result, ensure};
+
+/// Height and width.
+pub(crate) type Size = (usize, usize);
+
+/// Resizes 8-bit pixels `[height, width, channels]` with an antialiasing filter.
+pub(crate) fn resize(pixels: &[u8], from: Size, to: Size, channels: usize) -> Result<Vec<u8>> {
+    let kind = match channels {
+        1 => PixelType::U8,
+        2 => PixelType::U8x2,
+        3 => PixelType::U8x3,
+        4 => PixelType::U8x4,
+        _ => return Err(Error::invalid("channels", format!("expected 1 to 4, got {channels}"))),
+    };
+    // Alpha is a channel like others here.
+    let filter = ResizeAlg::Convolution(fast_image_resize::FilterType::Bilinear);
+    resize_with(pixels, from, to, kind, &ResizeOptions::new().resize_alg(filter).use_alpha(false))
+}
+
+/// Resizes distances (little-endian `u16`): a mean of two surfaces would be neither, so the nearest
+/// counts.
+pub(crate) fn resize_depth(pixels: &[u8], from: Size, to: Size) -> Result<Vec<u8>> {
+    ensure!(pixels.len() == from.0 * from.1 * 2, "pixels", "expected {from:?} distances, got {} bytes", pixels.len());
+    let mut out = Vec::with_capacity(to.0 * to.1 * 2);
+    for row in 0..to.0 {
+        let from_row = (2 * row + 1) * from.0 / (2 * to.0.max(1));
+        for column in 0..to.1 {
+            let place = (from_row * from.1 + (2 * column + 1) * from.1 / (2 * to.1.max(1))) * 2;
+            out.extend_from_slice(pixels.get(place..place + 2).unwrap_or(&[0, 0]));
+        }
+    }
+    Ok(out)
+}
+
+fn resize_with(pixels: &[u8], from: Size, to: Size, kind: PixelType, options: &ResizeOptions) -> Result<Vec<u8>> {
+    let failed = |what: String| Error::new(ErrorKind::InvalidArgument, format!("cannot resize a picture: {what}"));
+    let side = |size: usize| u32::try_from(size).map_err(|error| failed(error.to_string()));
+    let source = ImageRef::new(side(from.1)?, side(from.0)?, pixels, kind).map_err(|error| failed(error.to_string()))?;
+    let mut target = Image::new(side(to.1)?, side(to.0)?, kind);
+    Resizer::new().resize(&source, &mut target, options).map_err(|error| failed(error.to_string()))?;
+    Ok(target.into_vec())
+}
+
+/// Encodes 8-bit pixels, gray or RGB. Colour keeps its full resolution: small pictures of thin
+/// objects lose more by halving it than JPEG saves.
+pub(crate) fn encode_jpeg(pixels: &[u8], height: usize, width: usize, channels: usize, quality: u8) -> Result<Vec<u8>> {
+    let colour = match channels {
+        1 => ColorType::Luma,
+        3 => ColorType::Rgb,
+        _ => return Err(Error::invalid("channels", format!("JPEG has 1 or 3 channels, not {channels}"))),
+    };
+    let failed = |what: String| Error::new(ErrorKind::InvalidArgument, format!("cannot encode a picture: {what}"));
+    let side = |size: usize| u16::try_from(size).map_err(|error| failed(error.to_string()));
+    let mut out = Vec::with_capacity(pixels.len() / 4);
+    let mut encoder = Encoder::new(&mut out, quality);
+    encoder.set_sampling_factor(SamplingFactor::R_4_4_4);
+    encoder.encode(pixels, side(width)?, side(height)?, colour).map_err(|error| failed(error.to_string()))?;
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gradient(height: usize, width: usize) -> Vec<u8> {
+        (0..height * width)
+            .flat_map(|at| {
+                let (row, column) = (at / width, at % width);
+                [row * 255 / height, column * 255 / width, 128 + (row + column) % 32].map(|value| value as u8)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn pictures_survive_jpeg_within_its_quality() {
+        let pixels = gradient(48, 64);
+        let encoded = encode_jpeg(&pixels, 48, 64, 3, 95).unwrap();
+        assert!(encoded.len() < pixels.len() / 2);
+        let path = std::path::Path::new("x.jpg");
+        let image = crate::image::decode_image(path, &encoded, &crate::Limits::default()).unwrap();
+        let crate::image::Pixels::U8(decoded) = image.pixels else { panic!("8 bits") };
+        let error: f64 = pixels.iter().zip(&decoded).map(|(&a, &b)| (f64::from(a) - f64::from(b)).powi(2)).sum();
+        let psnr = 10.0 * (255.0f64.powi(2) / (error / pixels.len() as f64)).log10();
+        assert!(psnr > 36.0, "{psnr}");
+        assert!(encode_jpeg(&pixels, 48, 64, 4, 95).is_err());
+        assert!(encode_jpeg(&pixels[1..], 48, 64, 3, 95).is_err());
+    }
+
+    #[test]
+    fn smaller_pictures_are_means_and_distances_are_not() {
+        let checkers: Vec<u8> = (0..64).map(|at| if (at / 8 + at) % 2 == 0 { 0 } else { 200 }).collect();
+        let small = resize(&checkers, (8, 8), (2, 2), 1).unwrap();
+        assert!(small.iter().all(|&value| (90..=110).contains(&value)), "{small:?}");
+        let depth: Vec<u8> = (0..16u16).flat_map(|at| (at * 1000).to_le_bytes()).collect();
+        let small = resize_depth(&depth, (4, 4), (2, 2)).unwrap();
+        let values: Vec<u16> = small.chunks(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
+        assert_eq!(values, [5000, 7000, 13000, 15000]);
+        assert!(resize(&checkers, (8, 9), (2, 2), 1).is_err());
+        assert!(resize_depth(&depth, (4, 5), (2, 2)).is_err());
+    }
+}
