@@ -24,8 +24,8 @@ pub(crate) mod vector;
 
 use std::fmt::Debug;
 
-use self::arrange::{arrange, finish};
 pub(crate) use self::arrange::Scratch;
+use self::arrange::{arrange, finish};
 use self::merge::merged;
 
 /// Numbers that the top level may hold.

@@ -170,9 +170,9 @@ impl StreamStats {
         let Values::Pictures(counts) = &mut self.values else {
             return Err(Error::invalid("pixels", "a picture, where the others are numbers"));
         };
-        if channels > 0 {
+        if let Some(count) = pixels.len().checked_div(channels) {
             // Odd, so that it does not meet the same columns in every row of the usual sizes.
-            let step = (pixels.len() / channels).div_ceil(PIXELS) | 1;
+            let step = count.div_ceil(PIXELS) | 1;
             for pixel in pixels.chunks_exact(channels).step_by(step) {
                 for (counts, &value) in counts.chunks_exact_mut(256).zip(pixel) {
                     counts[usize::from(value)] += 1;
@@ -211,7 +211,9 @@ impl StreamStats {
             Values::Nothing => (0..self.width).for_each(|_| summary.push(Moments::default(), [0.0; 5], (0, 0))),
             Values::Narrow(columns) => columns.iter().for_each(|column| column.summarise(&mut summary)),
             Values::Wide(columns) => columns.iter().for_each(|column| column.summarise(&mut summary)),
-            Values::Pictures(counts) => counts.chunks_exact(256).for_each(|counts| summarise_channel(counts, &mut summary)),
+            Values::Pictures(counts) => {
+                counts.chunks_exact(256).for_each(|counts| summarise_channel(counts, &mut summary))
+            }
         }
         summary
     }
@@ -230,3 +232,6 @@ impl Summary {
         self.infinite.push(infinite);
     }
 }
+
+#[cfg(test)]
+mod tests;

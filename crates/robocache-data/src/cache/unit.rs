@@ -311,7 +311,7 @@ impl<'a> Work<'a> {
             &resized
         };
         if let Some(stats) = &mut file.stats {
-            stats.add_picture(pixels, channels);
+            stats.add_picture(pixels, channels)?;
         }
         if file.stream.encoding == Encoding::Jpeg {
             let encoded = encode_jpeg(pixels, size.0, size.1, channels, self.plan.quality)?;

@@ -1,13 +1,14 @@
-//! The bytes of a file, read by position. The file is opened for each read, so that a dataset of
-//! many files keeps none of them open, and refused when it is no longer the one that was checked.
+//! The bytes of a file, read by position. The file stays open, and is refused when its path no
+//! longer leads to it or when it is not as it was when it was checked.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use robocache::{Error, ErrorKind, Result};
 
+use super::codec::grow;
 use crate::limits::{corrupt, file_error};
 
 /// What tells a file from another with the same name.
@@ -19,17 +20,44 @@ struct Identity {
     changed: (i64, i64),
 }
 
+impl Identity {
+    fn new(meta: &Metadata) -> Self {
+        Self {
+            device: meta.dev(),
+            inode: meta.ino(),
+            bytes: meta.len(),
+            changed: (meta.mtime(), meta.mtime_nsec()),
+        }
+    }
+}
+
 /// A regular file that was there when this was made.
 #[derive(Debug)]
 pub(super) struct Source {
     path: PathBuf,
+    file: File,
     identity: Identity,
+    /// Where the pages lie that were unpacked, each time.
+    #[cfg(test)]
+    pub(super) unpacked: std::sync::Mutex<Vec<u64>>,
 }
 
 impl Source {
     pub(super) fn new(path: &Path) -> Result<Self> {
-        let (_, identity) = open(path)?;
-        Ok(Self { path: path.to_path_buf(), identity })
+        // A pipe without a writer would block the open for ever.
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+        let file = file.map_err(|error| file_error(path, "cannot open", error))?;
+        let meta = file.metadata().map_err(|error| file_error(path, "cannot open", error))?;
+        if !meta.is_file() {
+            return Err(Error::new(ErrorKind::FileError, "expected a regular file").path(path));
+        }
+        Ok(Self {
+            path: path.to_path_buf(),
+            file,
+            identity: Identity::new(&meta),
+            #[cfg(test)]
+            unpacked: std::sync::Mutex::default(),
+        })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -41,21 +69,22 @@ impl Source {
         self.identity.bytes
     }
 
-    /// Opens the file for some reads.
+    /// Checks that the file is still the same, for some reads.
     pub(super) fn open(self: &Arc<Self>) -> Result<Reads> {
-        let (file, identity) = open(&self.path)?;
-        if identity != self.identity {
+        // What the path leads to is the open file if it has the same number: numbers are not used
+        // again while a file is open. So this tells about the content too.
+        let meta = std::fs::metadata(&self.path).map_err(|error| file_error(&self.path, "cannot open", error))?;
+        if Identity::new(&meta) != self.identity {
             return Err(Error::new(ErrorKind::FileError, "the file was changed after it was opened").path(&self.path));
         }
-        Ok(Reads { source: Arc::clone(self), file, ahead: (0, Vec::new()) })
+        Ok(Reads { source: Arc::clone(self), ahead: (0, Vec::new()) })
     }
 }
 
-/// The file, open.
+/// The file, found unchanged.
 #[derive(Debug)]
 pub(super) struct Reads {
     source: Arc<Source>,
-    file: File,
     /// Bytes that were read ahead, and where they lie.
     ahead: (u64, Vec<u8>),
 }
@@ -86,49 +115,58 @@ impl Reads {
         Ok(buffer)
     }
 
-    /// Reads a small place at once, which is then read piece by piece.
-    pub(super) fn prefetch(&mut self, at: u64, bytes: u64) -> Result<()> {
+    /// Reads a small place at once, which is then read piece by piece; `buffer` is used for it.
+    pub(super) fn prefetch(&mut self, at: u64, bytes: u64, buffer: &mut Vec<u8>) -> Result<()> {
         const SMALL: u64 = 128 << 10;
         if bytes <= SMALL {
-            let mut buffer = std::mem::take(&mut self.ahead.1);
-            buffer.resize(self.within(at, bytes)?, 0);
-            self.read(at, &mut buffer)?;
-            self.ahead = (at, buffer);
+            let size = self.within(at, bytes)?;
+            if self.ahead.1.capacity() < buffer.capacity() {
+                std::mem::swap(&mut self.ahead.1, buffer);
+            }
+            let mut ahead = std::mem::take(&mut self.ahead.1);
+            ahead.resize(size, 0);
+            self.read(at, &mut ahead)?;
+            self.ahead = (at, ahead);
         }
         Ok(())
     }
 
-    /// Fills `buffer` from one place.
-    pub(super) fn read(&self, at: u64, buffer: &mut [u8]) -> Result<()> {
-        self.within(at, u64::try_from(buffer.len()).unwrap_or(u64::MAX))?;
-        let from = at.checked_sub(self.ahead.0).and_then(|from| usize::try_from(from).ok());
-        let known = from.and_then(|from| self.ahead.1.get(from..from.checked_add(buffer.len())?));
-        if let Some(known) = known {
-            buffer.copy_from_slice(known);
-            return Ok(());
+    /// The memory that was read into, for the next.
+    pub(super) fn into_buffer(self) -> Vec<u8> {
+        self.ahead.1
+    }
+
+    /// What was read ahead of a place.
+    fn known(&self, at: u64, bytes: usize) -> Option<&[u8]> {
+        let from = usize::try_from(at.checked_sub(self.ahead.0)?).ok()?;
+        self.ahead.1.get(from..from.checked_add(bytes)?)
+    }
+
+    /// The bytes of one place, in `buffer` unless they were read ahead.
+    pub(super) fn view<'a>(&'a self, at: u64, bytes: u64, buffer: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+        let size = self.within(at, bytes)?;
+        if let Some(known) = self.known(at, size) {
+            return Ok(known);
         }
-        self.file.read_exact_at(buffer, at).map_err(|error| match error.kind() {
+        grow(buffer, size, self.path())?;
+        let buffer = buffer.get_mut(..size).unwrap_or_default();
+        self.read(at, buffer)?;
+        Ok(buffer)
+    }
+
+    /// Fills `buffer` from one place.
+    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<()> {
+        self.source.file.read_exact_at(buffer, at).map_err(|error| match error.kind() {
             std::io::ErrorKind::UnexpectedEof => {
                 file_error(self.path(), "the file became shorter while it was read", error)
             }
             _ => file_error(self.path(), "cannot read", error),
         })
     }
-}
 
-fn open(path: &Path) -> Result<(File, Identity)> {
-    // A pipe without a writer would block the open for ever.
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
-    let file = file.map_err(|error| file_error(path, "cannot open", error))?;
-    let meta = file.metadata().map_err(|error| file_error(path, "cannot open", error))?;
-    if !meta.is_file() {
-        return Err(Error::new(ErrorKind::FileError, "expected a regular file").path(path));
+    /// Notes that the page at a place was unpacked.
+    #[cfg(test)]
+    pub(super) fn note_unpacked(&self, at: u64) {
+        self.source.unpacked.lock().unwrap().push(at);
     }
-    let identity = Identity {
-        device: meta.dev(),
-        inode: meta.ino(),
-        bytes: meta.len(),
-        changed: (meta.mtime(), meta.mtime_nsec()),
-    };
-    Ok((file, identity))
 }

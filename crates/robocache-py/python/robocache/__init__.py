@@ -18,7 +18,8 @@ from robocache._core import (
     synchronize,
     warmup,
 )
-from robocache._data import dataset
+from robocache._cache import Cache
+from robocache._data import Ingested, dataset, ingest, open
 from robocache._errors import (
     CorruptData,
     DeviceLost,
@@ -32,6 +33,7 @@ from robocache._errors import (
 )
 
 __all__ = [
+    "Cache",
     "CorruptData",
     "Dataset",
     "DeviceLost",
@@ -39,6 +41,7 @@ __all__ = [
     "EpisodeInfo",
     "FileError",
     "Finding",
+    "Ingested",
     "InvalidArgument",
     "LimitExceeded",
     "NoDevice",
@@ -48,6 +51,8 @@ __all__ = [
     "Unsupported",
     "__version__",
     "dataset",
+    "ingest",
+    "open",
     "resample",
     "synchronize",
     "warmup",

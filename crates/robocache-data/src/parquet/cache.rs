@@ -1,0 +1,205 @@
+//! The last few unpacked pages of a file: episodes are shorter than pages, and the next one
+//! starts in the page where the last one ended.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use bytes::Bytes;
+use robocache::Result;
+
+use super::budget::Budget;
+
+/// Data pages that are kept of one leaf; each dictionary is kept beside them.
+const PAGES_PER_LEAF: usize = 2;
+/// Bytes that are kept of one file, which is also bounded by a share of `max_alloc`.
+const MOST: u64 = 32 << 20;
+const SHARE: u64 = 8;
+
+/// Which page: row group, leaf, and page or dictionary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Key {
+    pub(super) group: usize,
+    pub(super) leaf: usize,
+    pub(super) page: Option<usize>,
+}
+
+/// The body of a page.
+#[derive(Debug)]
+pub(super) struct Unpacked {
+    pub(super) bytes: Bytes,
+    /// The shape that its levels were found to be of.
+    pub(super) shape: OnceLock<Box<[usize]>>,
+}
+
+impl Unpacked {
+    fn new(body: Vec<u8>) -> Arc<Self> {
+        Arc::new(Self { bytes: Bytes::from(body), shape: OnceLock::new() })
+    }
+}
+
+/// A page that is kept. Who wants it while it is being unpacked waits for this lock only.
+type Slot = Arc<Mutex<Option<Arc<Unpacked>>>>;
+
+#[derive(Debug)]
+struct Entry {
+    key: Key,
+    bytes: u64,
+    slot: Slot,
+}
+
+/// The pages, the last used at the end.
+#[derive(Debug, Default)]
+struct Kept {
+    entries: Vec<Entry>,
+    bytes: u64,
+}
+
+impl Kept {
+    fn find(&mut self, key: Key) -> Option<Slot> {
+        let place = self.entries.iter().rposition(|entry| entry.key == key)?;
+        if place + 1 < self.entries.len() {
+            let entry = self.entries.remove(place);
+            self.entries.push(entry);
+        }
+        self.entries.last().map(|entry| Arc::clone(&entry.slot))
+    }
+
+    fn drop_at(&mut self, place: usize) {
+        let entry = self.entries.remove(place);
+        self.bytes = self.bytes.saturating_sub(entry.bytes);
+    }
+
+    fn insert(&mut self, key: Key, bytes: u64, most: u64) -> Slot {
+        let alike = |entry: &Entry| entry.key.leaf == key.leaf && entry.key.page.is_some() == key.page.is_some();
+        let most_alike = if key.page.is_some() { PAGES_PER_LEAF } else { 1 };
+        if self.entries.iter().filter(|entry| alike(entry)).count() >= most_alike
+            && let Some(place) = self.entries.iter().position(alike)
+        {
+            self.drop_at(place);
+        }
+        while self.bytes.saturating_add(bytes) > most && !self.entries.is_empty() {
+            self.drop_at(0);
+        }
+        let slot = Slot::default();
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.entries.push(Entry { key, bytes, slot: Arc::clone(&slot) });
+        slot
+    }
+}
+
+/// The pages that are kept of one file.
+#[derive(Debug)]
+pub(super) struct Cache {
+    most: u64,
+    kept: Mutex<Kept>,
+}
+
+impl Cache {
+    pub(super) fn new(max_alloc: u64) -> Self {
+        Self { most: MOST.min(max_alloc / SHARE), kept: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many bytes are kept.
+    pub(super) fn bytes(&self) -> u64 {
+        self.lock().bytes
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&self) {
+        let kept = std::mem::take(&mut *self.lock());
+        drop(kept);
+    }
+
+    /// A page of so many bytes: the one that is kept, else what `unpack` gives, which is then kept
+    /// if there is room for it. Threads that want the same page unpack it once.
+    pub(super) fn get(
+        &self,
+        key: Key,
+        bytes: u64,
+        budget: &Budget,
+        unpack: impl FnOnce() -> Result<Vec<u8>>,
+    ) -> Result<Arc<Unpacked>> {
+        let found = self.lock().find(key);
+        let slot = match found {
+            Some(slot) => slot,
+            None if bytes <= self.most && budget.keep(bytes) => {
+                let mut kept = self.lock();
+                // Another thread may have been first.
+                kept.find(key).unwrap_or_else(|| kept.insert(key, bytes, self.most))
+            }
+            None => return unpack().map(Unpacked::new),
+        };
+        let mut page = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(page) = &*page {
+            return Ok(Arc::clone(page));
+        }
+        let unpacked = unpack().map(Unpacked::new).inspect_err(|_| {
+            let mut kept = self.lock();
+            if let Some(place) = kept.entries.iter().position(|entry| entry.key == key) {
+                kept.drop_at(place);
+            }
+        })?;
+        *page = Some(Arc::clone(&unpacked));
+        Ok(unpacked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Limits;
+
+    fn key(group: usize, leaf: usize, page: Option<usize>) -> Key {
+        Key { group, leaf, page }
+    }
+
+    #[test]
+    fn the_last_two_pages_and_the_dictionary_of_a_leaf_stay() {
+        let cache = Arc::new(Cache::new(1 << 20));
+        let budget = Budget::new(&Limits { max_alloc: 1 << 20, ..Limits::default() }, 0, &cache);
+        let unpacks = |key: Key| {
+            let mut count = 0;
+            let page = cache.get(key, 100, &budget, || {
+                count += 1;
+                Ok(vec![7; 100])
+            });
+            assert_eq!(page.unwrap().bytes.len(), 100);
+            count
+        };
+        let pages = [key(0, 3, None), key(0, 3, Some(0)), key(0, 3, Some(1)), key(0, 4, Some(0))];
+        assert_eq!(pages.map(unpacks), [1; 4]);
+        assert_eq!(pages.map(unpacks), [0; 4]);
+        assert_eq!(cache.bytes(), 400);
+        assert_eq!([0, 2, 0, 1].map(|page| unpacks(key(0, 3, Some(page)))), [0, 1, 0, 1]);
+        assert_eq!([unpacks(pages[0]), unpacks(pages[3]), unpacks(key(1, 3, None)), unpacks(pages[0])], [0, 0, 1, 1]);
+        assert_eq!(cache.bytes(), 400);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_counts() {
+        let limits = Limits { max_alloc: 1 << 20, ..Limits::default() };
+        let cache = Arc::new(Cache::new(limits.max_alloc));
+        let budget = Budget::new(&limits, 0, &cache);
+        let path = std::path::Path::new("x");
+        let put = |leaf: usize, bytes: usize| {
+            cache.get(key(0, leaf, Some(0)), bytes as u64, &budget, || Ok(vec![0; bytes])).map(drop)
+        };
+        (0..10).for_each(|leaf| put(leaf, 50_000).unwrap());
+        assert_eq!(cache.bytes(), 100_000);
+        put(11, 1 << 18).unwrap();
+        assert_eq!(cache.bytes(), 100_000, "a page that is too large is not kept");
+        // A read that needs all there is gets it.
+        let next = Budget::new(&limits, 0, &cache);
+        next.take((1 << 20) - 100_000, "x", path).unwrap();
+        assert_eq!(cache.bytes(), 100_000);
+        next.take(100_000, "x", path).unwrap();
+        assert_eq!(cache.bytes(), 0);
+        assert!(next.take(1, "x", path).is_err() && !next.keep(1));
+        // What fails is not kept.
+        let failed = cache.get(key(0, 0, None), 10, &budget, || Err(robocache::Error::invalid("x", "y")));
+        assert!(failed.is_err() && cache.bytes() == 0);
+    }
+}
