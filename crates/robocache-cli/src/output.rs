@@ -173,6 +173,22 @@ pub(crate) fn duration(seconds: f64) -> String {
     }
 }
 
+/// Up to two decimals.
+pub(crate) fn hertz(rate: f64) -> String {
+    let text = format!("{rate:.2}");
+    format!("{} Hz", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// Hours and minutes for those who collect data.
+pub(crate) fn long_duration(seconds: f64) -> String {
+    let minutes = (seconds / 60.0).round();
+    match seconds {
+        s if s < 120.0 => format!("{seconds:.1} s"),
+        s if s < 2.0 * 3600.0 => format!("{minutes} min ({seconds:.0} s)"),
+        _ => format!("{} h {} min", count((minutes / 60.0).floor() as u64), minutes as u64 % 60),
+    }
+}
+
 /// A count with a mark at every thousand.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
@@ -254,6 +270,8 @@ mod tests {
         assert_eq!([bytes(12), bytes(2048), bytes(25_274_793_984)], ["12 B", "2.0 KiB", "23.5 GiB"]);
         assert_eq!([plural(0, "file"), plural(1, "file"), plural(1234, "file")], ["0 files", "1 file", "1,234 files"]);
         assert_eq!([duration(2.5e-5), duration(0.0123), duration(2.0)], ["25 us", "12.3 ms", "2.00 s"]);
+        assert_eq!([30.0, 29.97, 1000.0 / 3.0, 100.0].map(hertz), ["30 Hz", "29.97 Hz", "333.33 Hz", "100 Hz"]);
+        assert_eq!([5.94, 600.0, 12_345.0].map(long_duration), ["5.9 s", "10 min (600 s)", "3 h 26 min"]);
     }
 
     #[test]

@@ -82,7 +82,8 @@ impl Frames {
     pub(crate) fn follows(&self, earlier: &Self) -> bool {
         match (&self.pictures, &earlier.pictures) {
             (Pictures::Video { file, frames, .. }, Pictures::Video { file: before, frames: others, .. }) => {
-                file.path() == before.path() && frames.first().zip(others.last()).is_some_and(|(next, last)| next > last)
+                file.path() == before.path()
+                    && frames.first().zip(others.last()).is_some_and(|(next, last)| next > last)
             }
             _ => false,
         }

@@ -175,7 +175,36 @@ fn open_jpeg<'a>(path: &Path, bytes: &'a [u8], limits: &Limits) -> Result<(JpegR
     Ok((decoder, ImageSize { height: info.height.into(), width: info.width.into(), channels }))
 }
 
+/// Whether a sequential JPEG has fewer colours in its first scan than in all, at different
+/// resolutions: the decoder takes such a picture and gets it wrong (zune-jpeg 0.5).
+fn has_scans_of_some_colours(bytes: &[u8]) -> bool {
+    let mut frame: Option<(u8, bool)> = None;
+    let mut rest = bytes.get(2..).unwrap_or_default();
+    while let &[0xff, marker, high, low, ref after @ ..] = rest {
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        let segment = after.get(..length.saturating_sub(2)).unwrap_or_default();
+        match marker {
+            0xc0 | 0xc1 => {
+                let colours = segment.get(5).copied().unwrap_or(0);
+                let factors = segment.get(6..).unwrap_or_default().chunks_exact(3).map(|colour| colour[1]);
+                frame = Some((colours, factors.clone().any(|factor| Some(factor) != factors.clone().next())));
+            }
+            0xda => {
+                let first = segment.first().copied().unwrap_or(0);
+                return frame.is_some_and(|(colours, mixed)| mixed && first < colours);
+            }
+            _ => {}
+        }
+        rest = after.get(length.saturating_sub(2)..).unwrap_or_default();
+    }
+    false
+}
+
 fn decode_jpeg(path: &Path, bytes: &[u8], limits: &Limits) -> Result<Image> {
+    if has_scans_of_some_colours(bytes) {
+        let text = "JPEG image with a scan for each colour at different resolutions is not read";
+        return Err(Error::new(ErrorKind::Unsupported, text).path(path));
+    }
     let (mut decoder, size) = open_jpeg(path, bytes, limits)?;
     let mut data = zeros(path, size.checked(path, 1, limits)?)?;
     decoder.decode_into(&mut data).map_err(|error| jpeg_error(path, &error))?;

@@ -9,7 +9,12 @@ use robocache_data::{Dataset, Ffmpeg, Limits, Progress, Values};
 
 fn samples() -> Vec<PathBuf> {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    let all = ["../../testdata/lerobot_v30", "../../testdata/lerobot_v21", "../../../shared/data/lerobot_v30", "../../../shared/data/lerobot_v20"];
+    let all = [
+        "../../testdata/lerobot_v30",
+        "../../testdata/lerobot_v21",
+        "../../../shared/data/lerobot_v30",
+        "../../../shared/data/lerobot_v20",
+    ];
     let found = all.iter().map(|name| here.join(name)).filter(|path| {
         let there = path.exists();
         if !there {

@@ -387,9 +387,7 @@ pub(crate) fn ingest_dataset<'py>(
                 .map_err(|error| error.op("ingest"))
         },
         || match &step {
-            Some(step) => {
-                step.call1((done.load(Ordering::Relaxed), total.load(Ordering::Relaxed))).map(|_| ())
-            }
+            Some(step) => step.call1((done.load(Ordering::Relaxed), total.load(Ordering::Relaxed))).map(|_| ()),
             None => Ok(()),
         },
     )?;

@@ -1,8 +1,8 @@
 //! Datasets, as Python sees them.
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;

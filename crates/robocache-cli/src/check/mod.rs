@@ -1,6 +1,5 @@
 //! `robocache check`: everything that is wrong with a dataset.
 
-mod fold;
 mod report;
 
 use std::path::{Path, PathBuf};

@@ -5,12 +5,8 @@ use std::path::PathBuf;
 use robocache_data::{Finding, Level};
 use serde::Serialize;
 
-use super::fold::{Line, fold};
-use crate::output::{Outcome, Paint, Report, Style, WIDTH, count, plural, printable, wrap};
-
-/// Lines of one code; JSON has them all.
-const LINES_SHOWN: usize = 8;
-const INDENT: usize = 4;
+use crate::fold::{Line, fold, lines_text};
+use crate::output::{Outcome, Paint, Report, Style, count, plural};
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Verdict {
@@ -75,26 +71,14 @@ fn group_text(level: Level, code: &str, lines: &[Line<'_>], style: Style) -> Str
     };
     let total: usize = lines.iter().map(|line| line.count).sum();
     let times = if total == 1 { String::new() } else { format!("  {} times", count(total as u64)) };
-    let mut text = format!("{} {}{times}\n", style.paint(level.name(), paint), style.paint(code, Paint::Title));
-    for line in lines.iter().take(LINES_SHOWN) {
-        let place = line.place();
-        let separator = if place.is_empty() { "" } else { ": " };
-        let sentence = printable(&format!("{place}{separator}{}", line.message));
-        for (index, part) in wrap(&sentence, WIDTH - INDENT).into_iter().enumerate() {
-            // What belongs to the same finding stands further in.
-            text += &format!("{}{part}\n", " ".repeat(if index == 0 { INDENT / 2 } else { INDENT }));
-        }
-    }
-    let hidden: usize = lines.iter().skip(LINES_SHOWN).map(|line| line.count).sum();
-    if hidden > 0 {
-        text += &format!("  ... and {} more (--json lists all)\n", count(hidden as u64));
-    }
-    text
+    let text = format!("{} {}{times}\n", style.paint(level.name(), paint), style.paint(code, Paint::Title));
+    text + &lines_text(lines)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::WIDTH;
 
     fn finding(level: Level, code: &'static str, episode: u64, message: &str) -> Finding {
         Finding { level, code, episode: Some(episode), stream: None, path: None, message: message.to_owned() }

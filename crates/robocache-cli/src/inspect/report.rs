@@ -2,20 +2,19 @@
 
 use std::path::PathBuf;
 
-use robocache_data::{Span, StreamInfo};
+use robocache_data::StreamInfo;
 use serde::Serialize;
 
 use super::look::{Stream, Unreadable};
 use crate::output::{
-    Align, Outcome, Paint, Report, Style, Table, WIDTH, bytes, count, plural, printable, shorten, wrap,
+    Align, Outcome, Paint, Report, Style, Table, WIDTH, bytes, count, hertz, long_duration, plural, printable, shorten,
+    wrap,
 };
+use crate::streams::{LEAST_NAME, method, shape, shorten_middle};
 
 const TASKS_SHOWN: usize = 5;
 /// What the names of the facts take.
 const FACT_WIDTH: usize = 10;
-const NAMES_SHOWN: usize = 40;
-/// Letters of a stream's name that are shown in any case.
-const LEAST_NAME: usize = 16;
 /// Lines of names of one stream.
 const NAME_LINES: usize = 2;
 /// Episodes that cannot be read, by name.
@@ -159,7 +158,7 @@ impl Summary {
     fn components(&self, style: Style) -> String {
         let columns = [("stream", Align::Left), ("between samples", Align::Left), ("components", Align::Left)];
         let mut table = Table::new(&columns);
-        let methods: Vec<String> = self.streams.iter().map(|stream| method(&stream.info)).collect();
+        let methods: Vec<String> = self.streams.iter().map(|stream| method(&stream.info.method)).collect();
         let widest = |texts: &mut dyn Iterator<Item = usize>, title: &str| texts.max().unwrap_or(0).max(title.len());
         let names = &mut self.streams.iter().map(|stream| stream.info.name.chars().count());
         let before = widest(names, "stream") + 2 + widest(&mut methods.iter().map(String::len), "between samples") + 2;
@@ -254,18 +253,6 @@ fn clock_cells(Stream { info, clock, unreadable }: &Stream) -> [(String, Paint);
     [kind, dtype, shape, rate, jitter, gap]
 }
 
-/// Names of streams differ at their ends.
-fn shorten_middle(text: &str, width: usize) -> String {
-    let letters: Vec<char> = text.chars().collect();
-    if letters.len() <= width {
-        return text.to_owned();
-    }
-    let kept = width.saturating_sub(3);
-    let (head, tail) = letters.split_at(kept / 3);
-    let tail = tail.get(tail.len().saturating_sub(kept - kept / 3)..).unwrap_or_default();
-    head.iter().chain("...".chars().collect::<Vec<_>>().iter()).chain(tail).collect()
-}
-
 /// A paragraph in one colour; later lines stand further in.
 fn paint_lines(text: &str, paint: Paint, style: Style) -> String {
     let lines = wrap(&printable(text), WIDTH - 2);
@@ -273,28 +260,6 @@ fn paint_lines(text: &str, paint: Paint, style: Style) -> String {
         format!("{}{}\n", if index == 0 { "" } else { "  " }, style.paint(line, paint))
     };
     lines.iter().enumerate().map(line).collect()
-}
-
-/// `480x640x3`; nothing for a single number.
-fn shape(shape: &[usize]) -> String {
-    match shape {
-        [] | [1] => "-".to_owned(),
-        shape => shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("x"),
-    }
-}
-
-/// One name, or one for each range of columns.
-pub(super) fn method(info: &StreamInfo) -> String {
-    match info.method.as_slice() {
-        [one] => one.method.name().to_owned(),
-        spans => {
-            let span = |Span { method, start, end }: &Span| match end.saturating_sub(*start) {
-                0 | 1 => format!("{} {start}", method.name()),
-                _ => format!("{} {start}-{}", method.name(), end - 1),
-            };
-            shorten(&spans.iter().map(span).collect::<Vec<_>>().join(", "), NAMES_SHOWN)
-        }
-    }
 }
 
 /// Names of the components in lines; the middle is left out where they are many.
@@ -314,12 +279,6 @@ fn names_in(info: &StreamInfo, room: usize) -> Vec<String> {
     }
 }
 
-/// Up to two decimals.
-pub(super) fn hertz(rate: f64) -> String {
-    let text = format!("{rate:.2}");
-    format!("{} Hz", text.trim_end_matches('0').trim_end_matches('.'))
-}
-
 /// Three digits.
 fn short_duration(seconds: f64) -> String {
     let (number, unit) = match seconds.abs() {
@@ -336,34 +295,14 @@ fn short_duration(seconds: f64) -> String {
     }
 }
 
-/// Hours and minutes for those who collect data.
-fn long_duration(seconds: f64) -> String {
-    let minutes = (seconds / 60.0).round();
-    match seconds {
-        s if s < 120.0 => format!("{seconds:.1} s"),
-        s if s < 2.0 * 3600.0 => format!("{minutes} min ({seconds:.0} s)"),
-        _ => format!("{} h {} min", count((minutes / 60.0).floor() as u64), minutes as u64 % 60),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn numbers_are_short() {
-        assert_eq!([30.0, 29.97, 1000.0 / 3.0, 100.0].map(hertz), ["30 Hz", "29.97 Hz", "333.33 Hz", "100 Hz"]);
         let spans = [0.0, 2e-9, 0.000_02, 0.0333, 0.25, 1.5, 42.0, 1e4].map(short_duration);
         assert_eq!(spans, ["0 ms", "0 ms", "0.020 ms", "33.3 ms", "250 ms", "1.50 s", "42.0 s", "167 min"]);
-        assert_eq!([5.94, 600.0, 12_345.0].map(long_duration), ["5.9 s", "10 min (600 s)", "3 h 26 min"]);
-        assert_eq!([shape(&[]), shape(&[1]), shape(&[480, 640, 3])], ["-", "-", "480x640x3"]);
-    }
-
-    #[test]
-    fn long_names_keep_their_ends() {
-        assert_eq!(shorten_middle("observation.state", 17), "observation.state");
-        assert_eq!(shorten_middle("observation.state", 12), "obs....state");
-        assert_eq!(shorten_middle("observation.state", 2), "...");
     }
 
     #[test]

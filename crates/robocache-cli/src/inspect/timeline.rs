@@ -7,9 +7,9 @@ use robocache::Result;
 use robocache_data::{Dataset, Kind, StreamInfo};
 
 use super::clock::{GAP, median, seconds_between};
-use super::report::{hertz, method};
-use crate::output::{plural, printable, shorten};
+use crate::output::{hertz, plural, printable, shorten};
 use crate::plot::{Anchor, Colour, Scene, Shape, Size};
+use crate::streams::method;
 
 const WIDTH: u32 = 960;
 const MARGIN: f64 = 20.0;
@@ -266,7 +266,7 @@ fn details(info: &StreamInfo, times: &[i64]) -> String {
     let rate = median_step(&sorted).filter(|step| *step > 0).map(|step| hertz(1e9 / step as f64));
     let samples = plural(times.len() as u64, "sample");
     // The last is the first to be cut off.
-    let parts = [Some(info.kind.name().to_owned()), rate, Some(samples), Some(method(info))];
+    let parts = [Some(info.kind.name().to_owned()), rate, Some(samples), Some(method(&info.method))];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 

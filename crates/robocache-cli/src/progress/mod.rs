@@ -18,7 +18,7 @@ use self::interrupt::Caught;
 const PERIOD: Duration = Duration::from_millis(50);
 /// What ends sooner needs no bar.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// What the work has to stop by itself after Ctrl-C.
+/// What most work has to stop by itself after Ctrl-C.
 const GRACE: Duration = Duration::from_millis(200);
 
 /// How far the work is; the number of things to do is 0 until it is known.
@@ -43,6 +43,17 @@ pub(crate) fn run<T: Send + 'static>(
     title: &'static str,
     unit: &'static str,
     bar: bool,
+    work: impl FnOnce(&Progress<'_>) -> Result<T> + Send + 'static,
+) -> Result<Worked<T>> {
+    run_with_grace(title, unit, bar, GRACE, work)
+}
+
+/// The same for work that needs some time to stop well; a second Ctrl-C ends it at once.
+pub(crate) fn run_with_grace<T: Send + 'static>(
+    title: &'static str,
+    unit: &'static str,
+    bar: bool,
+    grace: Duration,
     work: impl FnOnce(&Progress<'_>) -> Result<T> + Send + 'static,
 ) -> Result<Worked<T>> {
     let _caught = Caught::new();
@@ -73,7 +84,11 @@ pub(crate) fn run<T: Send + 'static>(
             }
             Err(RecvTimeoutError::Timeout) => {}
         }
-        if interrupt::is_interrupted() && Instant::now() >= *stop_at.get_or_insert_with(|| Instant::now() + GRACE) {
+        let is_over = |stop_at: &mut Option<Instant>| {
+            let stop_at = *stop_at.get_or_insert_with(|| Instant::now() + grace);
+            interrupt::is_insisted_on() || Instant::now() >= stop_at
+        };
+        if interrupt::is_interrupted() && is_over(&mut stop_at) {
             break Err(Error::new(ErrorKind::Interrupted, "interrupted"));
         }
         let elapsed = started.elapsed();

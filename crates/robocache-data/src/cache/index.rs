@@ -80,9 +80,9 @@ impl Index {
             let rows = || {
                 units.iter().flat_map(move |unit| {
                     let file = unit.files.iter().position(|file| file.stream == stream);
-                    unit.episodes.iter().map(move |episode| {
-                        file.and_then(|file| episode.rows.get(file).copied()).unwrap_or_default()
-                    })
+                    unit.episodes
+                        .iter()
+                        .map(move |episode| file.and_then(|file| episode.rows.get(file).copied()).unwrap_or_default())
                 })
             };
             columns.push(Arc::new(UInt64Array::from_iter_values(rows().map(|(first, _)| first))));
@@ -102,7 +102,8 @@ impl Index {
         };
         let bytes = write().map_err(|error| robocache::Error::invalid("index", error.to_string()))?;
         let mut summed = Summed::new(std::io::sink());
-        std::io::Write::write_all(&mut summed, &bytes).map_err(|error| robocache::Error::invalid("index", error.to_string()))?;
+        std::io::Write::write_all(&mut summed, &bytes)
+            .map_err(|error| robocache::Error::invalid("index", error.to_string()))?;
         Ok((bytes, summed.finish().2))
     }
 

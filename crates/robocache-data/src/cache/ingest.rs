@@ -9,7 +9,9 @@ use robocache::{Error, ErrorKind, Result};
 
 use super::fs::{Folder, Fs, Lock, Os};
 use super::index::Index;
-use super::layout::{FORMAT, MANIFEST, PLAN, Plan, SHARDS, Skipped, UNIT, Unit, UnitManifest, VERSION, read_json, to_json};
+use super::layout::{
+    FORMAT, MANIFEST, PLAN, Plan, SHARDS, Skipped, UNIT, Unit, UnitManifest, VERSION, read_json, to_json,
+};
 use super::plan::IngestOptions;
 use super::stats::StreamStats;
 use super::unit::{Work, unit_folder};
@@ -92,7 +94,8 @@ pub fn plan(source: &Path, out: &Path, options: &IngestOptions, limits: &Limits)
 pub fn process_unit(out: &Path, unit: usize, strict: bool, limits: &Limits) -> Result<Vec<Skipped>> {
     let plan: Plan = read_json(&out.join(PLAN))?;
     let unit = plan.units.get(unit).copied();
-    let unit = unit.ok_or_else(|| Error::invalid("unit", format!("expected 0 to {}", plan.units.len().saturating_sub(1))))?;
+    let unit =
+        unit.ok_or_else(|| Error::invalid("unit", format!("expected 0 to {}", plan.units.len().saturating_sub(1))))?;
     if is_done(out, &unit) {
         return Ok(read_unit(&unit_folder(out, &unit), None)?.skipped);
     }
@@ -197,19 +200,22 @@ impl Runner<'_> {
                 if interrupted() {
                     break;
                 }
-                let done = self.plan.sources.get(unit.source).ok_or_else(|| Error::invalid("plan", "no source")).and_then(|source| {
-                    let work = Work {
-                        root: self.out,
-                        fs: self.fs,
-                        plan: self.plan,
-                        source,
-                        dataset: self.dataset,
-                        strict: self.strict,
-                        progress: self.step,
-                        interrupted: &interrupted,
-                    };
-                    work.process(unit)
-                });
+                let done =
+                    self.plan.sources.get(unit.source).ok_or_else(|| Error::invalid("plan", "no source")).and_then(
+                        |source| {
+                            let work = Work {
+                                root: self.out,
+                                fs: self.fs,
+                                plan: self.plan,
+                                source,
+                                dataset: self.dataset,
+                                strict: self.strict,
+                                progress: self.step,
+                                interrupted: &interrupted,
+                            };
+                            work.process(unit)
+                        },
+                    );
                 if let Err(error) = done {
                     stop.store(true, Ordering::Relaxed);
                     if let Ok(mut first) = failure.lock() {
@@ -277,7 +283,8 @@ pub(super) fn put_together(out: &Path) -> Result<(Manifest, Index)> {
         units.push(manifest);
     }
     let index = Index::from_units(&plan, &units)?;
-    let named = |(stream, stats): (&usize, &StreamStats)| Some((plan.streams.get(*stream)?.name.clone(), stats.summary()));
+    let named =
+        |(stream, stats): (&usize, &StreamStats)| Some((plan.streams.get(*stream)?.name.clone(), stats.summary()));
     let manifest = Manifest {
         format: FORMAT.to_owned(),
         version: VERSION,

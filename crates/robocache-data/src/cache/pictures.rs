@@ -40,7 +40,8 @@ pub(crate) fn resize_depth(pixels: &[u8], from: Size, to: Size) -> Result<Vec<u8
 fn resize_with(pixels: &[u8], from: Size, to: Size, kind: PixelType, options: &ResizeOptions) -> Result<Vec<u8>> {
     let failed = |what: String| Error::new(ErrorKind::InvalidArgument, format!("cannot resize a picture: {what}"));
     let side = |size: usize| u32::try_from(size).map_err(|error| failed(error.to_string()));
-    let source = ImageRef::new(side(from.1)?, side(from.0)?, pixels, kind).map_err(|error| failed(error.to_string()))?;
+    let source =
+        ImageRef::new(side(from.1)?, side(from.0)?, pixels, kind).map_err(|error| failed(error.to_string()))?;
     let mut target = Image::new(side(to.1)?, side(to.0)?, kind);
     Resizer::new().resize(&source, &mut target, options).map_err(|error| failed(error.to_string()))?;
     Ok(target.into_vec())

@@ -198,7 +198,10 @@ impl Plan {
             (None, dtype) => dtype,
             (Some(wanted), Some(given)) if wanted.is_float() && given.is_float() => Some(wanted),
             (Some(wanted), _) => {
-                return Err(Error::invalid("streams", format!("{name:?} cannot become {wanted}: only floats can be cast")));
+                return Err(Error::invalid(
+                    "streams",
+                    format!("{name:?} cannot become {wanted}: only floats can be cast"),
+                ));
             }
         };
         let mut stream = CachedStream::from_source(info, name, dtype, Encoding::Raw);
@@ -264,8 +267,12 @@ fn chosen<'d>(dataset: &'d Dataset, options: &IngestOptions) -> Result<Vec<(usiz
         return Ok(all.iter().enumerate().map(|(place, info)| (place, info, choice(info))).collect());
     };
     let find = |choice: &Choice| {
-        let place = dataset.stream(&choice.from).map_err(|error| error.argument("streams"))?;
-        let info = all.get(place).ok_or_else(|| Error::invalid("streams", "there is no such stream"))?;
+        let found = all.iter().enumerate().find(|(_, info)| info.name == choice.from);
+        let (place, info) = found.ok_or_else(|| {
+            let names: Vec<_> = all.iter().map(|info| &*info.name).collect();
+            let text = format!("there is no {:?}; the streams are {}", choice.from, names.join(", "));
+            Error::invalid("streams", text)
+        })?;
         Ok((place, info, choice.clone()))
     };
     wanted.iter().map(find).collect()
@@ -292,7 +299,11 @@ fn picture_shape(dataset: &Dataset, place: usize) -> Result<Option<[usize; 3]>> 
 fn ensure_spans(name: &str, spans: &[Span], width: usize, dtype: Option<DType>) -> Result<()> {
     let mut next = 0;
     for span in spans {
-        ensure!(span.start == next && span.end > span.start, "methods", "{name:?}: columns {next} on are not covered once");
+        ensure!(
+            span.start == next && span.end > span.start,
+            "methods",
+            "{name:?}: columns {next} on are not covered once"
+        );
         let blends = matches!(span.method, Interpolation::Linear | Interpolation::Slerp);
         ensure!(
             !blends || dtype.is_some_and(DType::is_float),

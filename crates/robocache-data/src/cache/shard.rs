@@ -149,11 +149,15 @@ impl ShardWriter {
             DataType::FixedSizeList(item, width) => {
                 let count = rows * usize::try_from(*width).unwrap_or(0);
                 let data = ArrayData::builder(item.data_type().clone()).len(count).add_buffer(bytes.into()).build()?;
-                Arc::new(FixedSizeListArray::try_new_with_length(Arc::clone(item), *width, make_array(data), None, rows)?)
+                Arc::new(FixedSizeListArray::try_new_with_length(
+                    Arc::clone(item),
+                    *width,
+                    make_array(data),
+                    None,
+                    rows,
+                )?)
             }
-            DataType::Utf8 => {
-                Arc::new(StringArray::try_new(OffsetBuffer::new(ends.into()), bytes.into(), None)?)
-            }
+            DataType::Utf8 => Arc::new(StringArray::try_new(OffsetBuffer::new(ends.into()), bytes.into(), None)?),
             _ => Arc::new(BinaryArray::try_new(OffsetBuffer::new(ends.into()), bytes.into(), None)?),
         };
         RecordBatch::try_new(Arc::clone(&self.schema), vec![Arc::new(Int64Array::from(times)), value])
@@ -291,7 +295,9 @@ impl Shard {
             return Ok(decoded);
         }
         let bad = |what: String| corrupt(&self.path, format!("record batch {batch}: {what}"));
-        let (start, end) = batch_bytes(place).filter(|&(_, end)| end <= self.map.len()).ok_or_else(|| bad("outside of the file".to_owned()))?;
+        let (start, end) = batch_bytes(place)
+            .filter(|&(_, end)| end <= self.map.len())
+            .ok_or_else(|| bad("outside of the file".to_owned()))?;
         self.touch(start, end)?;
         let buffer = Buffer::from(self.map.slice(start..end));
         let decoded = self.decoder.read_record_batch(place, &buffer).map_err(|error| bad(error.to_string()))?;
@@ -362,6 +368,7 @@ impl Shard {
 /// Where a batch's metadata and body are.
 fn batch_bytes(place: &Block) -> Option<(usize, usize)> {
     let start = usize::try_from(place.offset()).ok()?;
-    let length = usize::try_from(place.metaDataLength()).ok()?.checked_add(usize::try_from(place.bodyLength()).ok()?)?;
+    let length =
+        usize::try_from(place.metaDataLength()).ok()?.checked_add(usize::try_from(place.bodyLength()).ok()?)?;
     Some((start, start.checked_add(length)?))
 }

@@ -6,7 +6,10 @@ use half::{bf16, f16};
 use robocache::{Context, DType, Error, ErrorKind, Result, Tensor};
 
 use super::fs::{Folder, Fs};
-use super::layout::{CachedSource, CachedStream, Encoding, FORMAT, Plan, SHARDS, Skipped, UNIT, Unit, UnitEpisode, UnitManifest, VERSION, to_json};
+use super::layout::{
+    CachedSource, CachedStream, Encoding, FORMAT, Plan, SHARDS, Skipped, UNIT, Unit, UnitEpisode, UnitManifest,
+    VERSION, to_json,
+};
 use super::pictures::{encode_jpeg, resize, resize_depth};
 use super::shard::ShardWriter;
 use super::stats::StreamStats;
@@ -129,13 +132,7 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    fn manifest(
-        &self,
-        unit: &Unit,
-        files: Vec<Open<'_>>,
-        episodes: &[Episode],
-        folder: &Path,
-    ) -> Result<UnitManifest> {
+    fn manifest(&self, unit: &Unit, files: Vec<Open<'_>>, episodes: &[Episode], folder: &Path) -> Result<UnitManifest> {
         let mut manifest = UnitManifest {
             format: FORMAT.to_owned(),
             version: VERSION,
@@ -189,7 +186,11 @@ impl<'a> Work<'a> {
                     }
                 }
                 (Values::Numbers(tensor), bytes) => {
-                    file.writer.push_episode(folder, &samples.times, bytes.as_deref().unwrap_or(tensor_bytes(tensor)))?;
+                    file.writer.push_episode(
+                        folder,
+                        &samples.times,
+                        bytes.as_deref().unwrap_or(tensor_bytes(tensor)),
+                    )?;
                     if let Some(stats) = &mut file.stats {
                         stats.add(tensor)?;
                     }
@@ -253,7 +254,13 @@ impl<'a> Work<'a> {
         let Some(joined) = Frames::join(&frames) else {
             return Ok(group.len());
         };
-        let ends: Vec<usize> = frames.iter().scan(0, |end, frames| { *end += frames.len(); Some(*end) }).collect();
+        let ends: Vec<usize> = frames
+            .iter()
+            .scan(0, |end, frames| {
+                *end += frames.len();
+                Some(*end)
+            })
+            .collect();
         let mut current = 0;
         let mut first = file.writer.rows();
         let mut finished = Vec::new();

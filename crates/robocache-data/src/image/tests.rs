@@ -208,3 +208,21 @@ fn mutations_give_an_image_or_a_typed_error() {
         }
     }
 }
+
+#[test]
+fn scans_of_some_colours_are_refused_rather_than_read_wrong() {
+    let pixels: Vec<u8> = (0..32 * 32 * 3).map(|at| (at * 7 % 256) as u8).collect();
+    let encode = |sampling, optimised| {
+        let mut out = Vec::new();
+        let mut encoder = jpeg_encoder::Encoder::new(&mut out, 90);
+        encoder.set_sampling_factor(sampling);
+        encoder.set_optimized_huffman_tables(optimised);
+        encoder.encode(&pixels, 32, 32, jpeg_encoder::ColorType::Rgb).unwrap();
+        out
+    };
+    use jpeg_encoder::SamplingFactor::{R_4_2_0, R_4_4_4};
+    assert_eq!(decode(&encode(R_4_2_0, true)).unwrap_err().kind(), Unsupported);
+    for (sampling, optimised) in [(R_4_2_0, false), (R_4_4_4, false), (R_4_4_4, true)] {
+        assert!(decode(&encode(sampling, optimised)).is_ok(), "{sampling:?} {optimised}");
+    }
+}

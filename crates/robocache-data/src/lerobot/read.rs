@@ -48,7 +48,8 @@ impl LeRobot {
         if let Some((from, to)) = self.episodes.range.get(at)
             && to - from != length
         {
-            let text = format!("the metadata gives the episode {length} samples and {} rows, {from} to {to}", to - from);
+            let text =
+                format!("the metadata gives the episode {length} samples and {} rows, {from} to {to}", to - from);
             return Err(corrupt(path, text));
         }
         let differs = match self.info.version {

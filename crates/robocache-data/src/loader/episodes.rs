@@ -48,10 +48,18 @@ impl Selection {
         places.dedup();
         let counts: Vec<u64> = places.iter().map(|&place| anchors(cache, place, options)).collect::<Result<_>>()?;
         // Episodes of one source follow each other in the index.
-        let sources: Vec<usize> = places.iter().map(|&at| cache.episode(at).map(|e| e.source)).collect::<Result<_>>()?;
-        let mut groups: Vec<usize> = (0..places.len()).filter(|&at| at == 0 || sources.get(at) != sources.get(at - 1)).collect();
+        let sources: Vec<usize> =
+            places.iter().map(|&at| cache.episode(at).map(|e| e.source)).collect::<Result<_>>()?;
+        let mut groups: Vec<usize> =
+            (0..places.len()).filter(|&at| at == 0 || sources.get(at) != sources.get(at - 1)).collect();
         groups.push(places.len());
-        let ends = counts.iter().scan(0u64, |end, count| { *end += count; Some(*end) }).collect();
+        let ends = counts
+            .iter()
+            .scan(0u64, |end, count| {
+                *end += count;
+                Some(*end)
+            })
+            .collect();
         Ok(Self { places, ends, groups })
     }
 
@@ -189,7 +197,8 @@ fn look<'a>(cache: &'a Cache, place: usize, keys: &[Key], anchor: &Anchor) -> Re
         Anchor::Rate(_) => (Rows { times: &[], values: &[] }, overlap(cache, place)?.0),
         Anchor::Stream(name) => (rows_of(cache.stream(name)?, false)?, 0),
         // All streams of a LeRobot dataset have its frames.
-        Anchor::Frames => match (0..cache.streams().len()).find(|&stream| cache.count(place, stream) == episode.length) {
+        Anchor::Frames => match (0..cache.streams().len()).find(|&stream| cache.count(place, stream) == episode.length)
+        {
             Some(stream) => (rows_of(stream, false)?, 0),
             None => {
                 let text = "no stream has a sample for every frame; choose one with anchor=";

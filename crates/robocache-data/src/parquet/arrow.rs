@@ -18,10 +18,11 @@ use robocache::{Error, ErrorKind, Result};
 
 use super::ParquetFile;
 use super::budget::Budget;
-use super::codec::Unpacker;
+use super::cache::{Cache, Key};
+use super::codec::Scratch;
 use super::delta::sum_lengths;
 use super::levels::{Levels, Run, Runs, unpack};
-use super::pages::{Form, PLAIN, PLAIN_DICTIONARY, Page, Pages, Parts, RLE, RLE_DICTIONARY};
+use super::pages::{Form, PLAIN, PLAIN_DICTIONARY, Page, Pages, Parts, RLE, RLE_DICTIONARY, Starts};
 use super::source::Reads;
 use super::thrift::Fault;
 use crate::limits::{corrupt, exceeds, guarded};
@@ -83,7 +84,12 @@ struct LeafPages {
     reads: Arc<Reads>,
     pages: Arc<Pages>,
     budget: Arc<Budget>,
+    cache: Arc<Cache>,
     leaf: Arc<Leaf>,
+    /// Row group and leaf.
+    place: (usize, usize),
+    /// The wanted rows of the row group, if not all.
+    part: Option<Range<u64>>,
     failure: Arc<Mutex<Option<Error>>>,
     left: VecDeque<Option<usize>>,
     /// Lengths of the dictionary's entries, of byte arrays only.
@@ -138,16 +144,16 @@ impl<'a> Window<'a> {
     ) -> Result<Self> {
         let reads = Arc::new(file.source.open()?);
         let path = reads.path();
-        let budget = Budget::new(&file.limits, &reads);
+        let budget = file.budget();
         budget.take(reserved, file.schema.field(root).name(), path)?;
         let budget = Arc::new(budget);
         let mut leaves = Vec::new();
         for index in file.leaves_of(root) {
             let leaf = Arc::new(Leaf::new(&file.descriptor.column(index)));
             let mut parts = Vec::new();
-            for group in groups {
-                let pages = file.pages(&reads, *group, index)?;
-                let group = file.groups.get(*group).ok_or_else(|| corrupt(path, "a row group is missing"))?;
+            for place in groups {
+                let pages = file.pages(&reads, *place, index)?;
+                let group = file.groups.get(*place).ok_or_else(|| corrupt(path, "a row group is missing"))?;
                 let wanted = |page: &Page| {
                     let first = group.first_row + page.first_row;
                     !pages.aligned || (first < rows.end && first + page.rows > rows.start)
@@ -161,9 +167,13 @@ impl<'a> Window<'a> {
                 budget.take(values.saturating_mul(per_value), &leaf.name, path)?;
                 budget.take(largest.max(dictionary).saturating_mul(2), &leaf.name, path)?;
                 budget.take(dictionary.saturating_mul(2), &leaf.name, path)?;
+                let part = rows.start.saturating_sub(group.first_row)..(rows.end - group.first_row).min(group.rows);
                 parts.push(LeafPages {
                     reads: Arc::clone(&reads),
                     budget: Arc::clone(&budget),
+                    cache: Arc::clone(&file.cache),
+                    place: (*place, index),
+                    part: Some(part).filter(|part| part.end - part.start < group.rows),
                     leaf: Arc::clone(&leaf),
                     failure: Arc::clone(failure),
                     left: pages.dictionary.iter().map(|_| None).chain((0..pages.data.len()).map(Some)).collect(),
@@ -243,8 +253,9 @@ impl PageReader for LeafPages {
     fn peek_next_page(&mut self) -> parquet::errors::Result<Option<PageMetadata>> {
         let Some(next) = self.left.front() else { return Ok(None) };
         let page = next.and_then(|index| self.pages.data.get(index));
+        let rows = next.and_then(|index| self.pages.whole_rows(index));
         Ok(Some(PageMetadata {
-            num_rows: page.filter(|_| self.pages.aligned).and_then(|page| usize::try_from(page.rows).ok()),
+            num_rows: rows.and_then(|rows| usize::try_from(rows).ok()),
             num_levels: page.map(|page| page.values as usize),
             is_dict: next.is_none(),
         }))
@@ -256,7 +267,8 @@ impl PageReader for LeafPages {
     }
 
     fn at_record_boundary(&mut self) -> parquet::errors::Result<bool> {
-        Ok(self.pages.aligned || self.left.is_empty())
+        let next = self.left.front().copied().flatten();
+        Ok(next.map_or(self.left.is_empty(), |next| self.pages.opens(next)))
     }
 }
 
@@ -269,19 +281,14 @@ impl LeafPages {
             Some(index) => self.pages.data.get(index).copied(),
         };
         let page = page.ok_or_else(missing)?;
-        let body = Unpacker::default().take(&self.reads, self.pages.codec, &page)?;
+        let body = self.unpack(next, &page)?;
         let place = |fault: Fault| {
             corrupt(&path, format!("column {:?}: the page at byte {}: {fault}", self.leaf.name, page.at))
         };
         if page.form == Form::Dictionary {
             self.check_dictionary(&page, &body).map_err(place)?;
             let encoding = Encoding::PLAIN;
-            return Ok(Decoded::DictionaryPage {
-                buf: Bytes::from(body),
-                num_values: page.values,
-                encoding,
-                is_sorted: false,
-            });
+            return Ok(Decoded::DictionaryPage { buf: body, num_values: page.values, encoding, is_sorted: false });
         }
         let has = (self.leaf.max_repetition > 0, self.leaf.max_definition > 0);
         if matches!(page.form, Form::V1 { rle_levels: (r, d) } if has.0 && !r || has.1 && !d) {
@@ -290,13 +297,16 @@ impl LeafPages {
         }
         let parts = Parts::split(&body, page.form, has).map_err(place)?;
         if has.0 {
-            self.check_rows(&page, parts.repetition).map_err(place)?;
+            let starts = self.check_rows(&page, parts.repetition).map_err(place)?;
+            if let Some(index) = next.filter(|_| !self.pages.aligned) {
+                self.pages.set_starts(index, starts);
+            }
         }
         let encoding = self.encoding(&page)?;
         let present = self.count_values(&page, parts.definition).map_err(place)?;
         let bytes = self.check_values(&page, parts.values, present).map_err(place)?;
         self.budget.take(bytes, &self.leaf.name, &path)?;
-        let buf = Bytes::from(body);
+        let buf = body;
         let num_values = page.values;
         let (def_level_encoding, rep_level_encoding, statistics) = (Encoding::RLE, Encoding::RLE, None);
         Ok(match page.form {
@@ -313,6 +323,21 @@ impl LeafPages {
             },
             _ => Decoded::DataPage { buf, num_values, encoding, def_level_encoding, rep_level_encoding, statistics },
         })
+    }
+
+    /// The body of a page, kept for the next read if this one leaves some of it.
+    fn unpack(&self, next: Option<usize>, page: &Page) -> Result<Bytes> {
+        let unpack = || Scratch::with(|scratch| scratch.unpacker.take(&self.reads, self.pages.codec, page));
+        let covered = |part: &Range<u64>| {
+            let aligned = self.pages.aligned && next.is_some();
+            aligned && part.start <= page.first_row && page.first_row + page.rows <= part.end
+        };
+        if self.part.as_ref().is_none_or(covered) {
+            return unpack().map(Bytes::from);
+        }
+        let key = Key { group: self.place.0, leaf: self.place.1, page: next };
+        let page = self.cache.get(key, u64::from(page.uncompressed), &self.budget, unpack)?;
+        Ok(page.bytes.clone())
     }
 
     fn encoding(&self, page: &Page) -> Result<Encoding> {
@@ -357,7 +382,7 @@ impl LeafPages {
     }
 
     /// Rows that a header or an index counts must be those that the levels start.
-    fn check_rows(&self, page: &Page, repetition: &[u8]) -> Result<(), Fault> {
+    fn check_rows(&self, page: &Page, repetition: &[u8]) -> Result<Starts, Fault> {
         let levels = Levels::read(repetition, self.leaf.max_repetition, page.values as usize)?;
         let opens = page.first_value == 0 || self.pages.aligned;
         if opens && levels.first.is_some_and(|level| level > 0) {
@@ -366,7 +391,8 @@ impl LeafPages {
         if self.pages.aligned && u64::try_from(levels.zeros) != Ok(page.rows) {
             return Err(Fault::Bad("it holds another number of rows than its header or index says"));
         }
-        Ok(())
+        let rows = u64::try_from(levels.zeros).unwrap_or(u64::MAX);
+        Ok(Starts { rows, first: levels.first == Some(0) })
     }
 
     /// How many values of a page are there, which are not null.

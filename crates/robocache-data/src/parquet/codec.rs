@@ -1,5 +1,6 @@
 //! The bodies of pages, decompressed into memory that their headers had to justify.
 
+use std::cell::Cell;
 use std::io::Read;
 use std::path::Path;
 
@@ -36,81 +37,116 @@ impl Codec {
     }
 }
 
-/// Decompresses pages, with buffers that are used again.
+/// Decompresses pages, with memory that is used again.
 #[derive(Default)]
 pub(super) struct Unpacker {
     raw: Vec<u8>,
-    page: Vec<u8>,
     snappy: snap::raw::Decoder,
     zstd: Option<zstd::bulk::Decompressor<'static>>,
 }
 
 impl Unpacker {
-    /// Makes the buffers large enough for all of these pages at once.
-    pub(super) fn prepare<'a>(&mut self, path: &Path, pages: impl Iterator<Item = &'a Page>) -> Result<()> {
-        let sizes = pages.map(|page| (page.compressed as usize, page.uncompressed as usize));
-        let (raw, page) = sizes.fold((0, 0), |most, size| (most.0.max(size.0), most.1.max(size.1)));
-        grow(&mut self.raw, raw, path)?;
-        grow(&mut self.page, page, path)
-    }
-
-    /// The body of a page: for a page of the second kind levels, then values.
-    pub(super) fn load(&mut self, reads: &Reads, codec: Codec, page: &Page) -> Result<&[u8]> {
+    /// The body of a page: for a page of the second kind levels, then values. It lies in `out`,
+    /// unless it is there already.
+    pub(super) fn load<'a>(
+        &mut self,
+        reads: &'a Reads,
+        codec: Codec,
+        page: &Page,
+        out: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8]> {
+        #[cfg(test)]
+        reads.note_unpacked(page.at);
         let path = reads.path();
+        if !is_packed(codec, page) {
+            let body = reads.view(page.at, u64::from(page.compressed), out)?;
+            check_crc(page, body, path)?;
+            return Ok(body);
+        }
         let fail = |what: &str| {
             let text =
                 format!("the page at byte {} does not decompress to {} bytes: {what}", page.at, page.uncompressed);
             corrupt(path, text)
         };
-        let size = page.compressed as usize;
-        grow(&mut self.raw, size, path)?;
-        let raw = self.raw.get_mut(..size).ok_or_else(|| fail("no memory"))?;
-        reads.read(page.at, raw)?;
-        if let Some(expected) = page.crc {
-            let mut crc = flate2::Crc::new();
-            crc.update(raw);
-            if crc.sum() != expected {
-                let text =
-                    format!("the page at byte {} has the checksum {:08x}, not {expected:08x}", page.at, crc.sum());
-                return Err(corrupt(path, text));
-            }
-        }
-        if !is_packed(codec, page) {
-            return Ok(raw);
-        }
+        let raw = reads.view(page.at, u64::from(page.compressed), &mut self.raw)?;
+        check_crc(page, raw, path)?;
         let levels = match page.form {
             Form::V2 { repetition, definition, .. } => repetition as usize + definition as usize,
             _ => 0,
         };
         let total = page.uncompressed as usize;
-        grow(&mut self.page, total, path)?;
-        let all = self.page.get_mut(..total).ok_or_else(|| fail("no memory"))?;
+        grow(out, total, path)?;
+        let all = out.get_mut(..total).ok_or_else(|| fail("no memory"))?;
         let (head, body) = raw.split_at_checked(levels).ok_or_else(|| fail("its levels are cut"))?;
-        let (place, out) = all.split_at_mut_checked(levels).ok_or_else(|| fail("its levels are cut"))?;
+        let (place, rest) = all.split_at_mut_checked(levels).ok_or_else(|| fail("its levels are cut"))?;
         place.copy_from_slice(head);
-        if !out.is_empty() {
+        if !rest.is_empty() {
             let (snappy, zstd) = (&mut self.snappy, &mut self.zstd);
             let written = guarded(path, "decompressing a page", || {
-                decompress(codec, body, out, snappy, zstd).map_err(|what| fail(&what))
+                decompress(codec, body, rest, snappy, zstd).map_err(|what| fail(&what))
             })?;
-            if written != out.len() {
+            if written != rest.len() {
                 return Err(fail(&format!("got {written} bytes")));
             }
         }
         Ok(all)
     }
 
-    /// As [`Self::load`], given away.
-    pub(super) fn take(mut self, reads: &Reads, codec: Codec, page: &Page) -> Result<Vec<u8>> {
-        let size = self.load(reads, codec, page)?.len();
-        let mut body = if is_packed(codec, page) { self.page } else { self.raw };
-        body.truncate(size);
-        Ok(body)
+    /// As [`Self::load`], in memory of its own.
+    pub(super) fn take(&mut self, reads: &Reads, codec: Codec, page: &Page) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        let body = self.load(reads, codec, page, &mut out)?;
+        if !is_packed(codec, page) {
+            // It may lie in what was read ahead.
+            return Ok(body.to_vec());
+        }
+        Ok(out)
     }
 }
 
+/// Memory of this thread that reads use again.
+#[derive(Default)]
+pub(super) struct Scratch {
+    pub(super) unpacker: Unpacker,
+    pub(super) page: Vec<u8>,
+    pub(super) dictionary: Vec<u8>,
+    pub(super) ahead: Vec<u8>,
+}
+
+thread_local! {
+    static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
+}
+
+impl Scratch {
+    /// Runs a read with the memory of this thread; a read within a read has its own.
+    pub(super) fn with<T>(read: impl FnOnce(&mut Self) -> T) -> T {
+        /// What stays with a thread.
+        const MOST: usize = 2 << 20;
+        let mut scratch = SCRATCH.take().unwrap_or_default();
+        let result = read(&mut scratch);
+        let Self { unpacker, page, dictionary, ahead } = &mut *scratch;
+        for buffer in [&mut unpacker.raw, page, dictionary, ahead] {
+            if buffer.capacity() > MOST {
+                *buffer = Vec::new();
+            }
+        }
+        SCRATCH.set(Some(scratch));
+        result
+    }
+}
+
+fn check_crc(page: &Page, raw: &[u8], path: &Path) -> Result<()> {
+    let Some(expected) = page.crc else { return Ok(()) };
+    let mut crc = flate2::Crc::new();
+    crc.update(raw);
+    if crc.sum() == expected {
+        return Ok(());
+    }
+    Err(corrupt(path, format!("the page at byte {} has the checksum {:08x}, not {expected:08x}", page.at, crc.sum())))
+}
+
 /// Makes a buffer at least this long; what it holds is lost.
-fn grow(buffer: &mut Vec<u8>, size: usize, path: &Path) -> Result<()> {
+pub(super) fn grow(buffer: &mut Vec<u8>, size: usize, path: &Path) -> Result<()> {
     if buffer.len() < size {
         buffer.clear();
         buffer.try_reserve_exact(size).map_err(|error| {

@@ -2,27 +2,35 @@
 //! no nulls. Anything else is left to `arrow`, which also finds the words for what is wrong.
 
 use std::convert::identity;
-use std::marker::PhantomData;
 use std::ops::Range;
+use std::sync::{Arc, PoisonError};
 
 use half::f16;
 use parquet::basic::Type as Physical;
+use parquet::schema::types::ColumnDescriptor;
 use robocache::{DType, Element, Result, Tensor};
 
 use super::ParquetFile;
 use super::budget::Budget;
-use super::codec::Unpacker;
+use super::cache::{Key, Unpacked};
+use super::codec::{Scratch, Unpacker};
 use super::levels::{Pattern, Run, Runs, unpack};
 use super::pages::{Form, PLAIN, PLAIN_DICTIONARY, Page, Pages, Parts, RLE_DICTIONARY};
 use super::source::Reads;
 
 /// A number as parquet stores it in `WIDTH` bytes.
-trait Stored: Element + Default {
+trait Stored: Element {
     const WIDTH: usize;
     const PHYSICAL: Physical;
 
     /// Decodes as many numbers as both sides hold.
     fn copy(from: &[u8], to: &mut [Self]);
+
+    /// Decodes one number of many.
+    fn entry(from: &[u8], index: u32) -> Option<Self>;
+
+    /// Decodes the numbers at some places, if they are all there.
+    fn gather(from: &[u8], indices: &[u32], to: &mut [Self]) -> Option<()>;
 }
 
 macro_rules! stored {
@@ -36,6 +44,21 @@ macro_rules! stored {
                 for (slot, bytes) in to.iter_mut().zip(chunks) {
                     *slot = $convert(<$raw>::from_le_bytes(*bytes));
                 }
+            }
+
+            #[inline]
+            fn entry(from: &[u8], index: u32) -> Option<Self> {
+                let (chunks, _) = from.as_chunks::<$width>();
+                chunks.get(index as usize).map(|bytes| $convert(<$raw>::from_le_bytes(*bytes)))
+            }
+
+            #[inline]
+            fn gather(from: &[u8], indices: &[u32], to: &mut [Self]) -> Option<()> {
+                let (chunks, _) = from.as_chunks::<$width>();
+                for (slot, index) in to.iter_mut().zip(indices) {
+                    *slot = $convert(<$raw>::from_le_bytes(*chunks.get(*index as usize)?));
+                }
+                Some(())
             }
         }
     )+};
@@ -105,81 +128,137 @@ fn fill_as<T: Stored>(
 ) -> Result<bool> {
     let mut leaves = file.leaves_of(root);
     let (Some(leaf), None) = (leaves.next(), leaves.next()) else { return Ok(false) };
-    let Some(reader) = Reader::<T>::new(file, leaf, shape)? else { return Ok(false) };
+    let Some(plan) = Plan::of::<T>(file, leaf, shape) else { return Ok(false) };
     let out = out.as_mut_slice::<T>()?;
-    reader.budget.take(u64::try_from(size_of_val(out)).unwrap_or(u64::MAX), &reader.name, file.source.path())?;
-    reader.fill(rows, out)
+    let mut reader = Reader { file, reads: file.source.open()?, leaf, plan: &plan, budget: file.budget(), largest: 0 };
+    reader.take(u64::try_from(size_of_val(out)).unwrap_or(u64::MAX))?;
+    Scratch::with(|scratch| {
+        let filled = reader.fill(rows, out, scratch);
+        scratch.ahead = reader.reads.into_buffer();
+        filled
+    })
 }
 
-/// One column, while it is read.
-struct Reader<'a, T> {
-    file: &'a ParquetFile,
-    reads: Reads,
-    leaf: usize,
-    name: String,
+/// What the levels of a column are, if its rows are all of one shape.
+pub(super) struct Plan {
     shape: Vec<usize>,
     /// Values per row.
     period: u64,
     repetition: Option<Pattern>,
     definition: Option<Pattern>,
-    budget: Budget,
-    unpacker: Unpacker,
-    /// Size of the largest page so far, which the budget has paid for.
-    largest: u64,
-    number: PhantomData<T>,
 }
 
-impl<'a, T: Stored> Reader<'a, T> {
+impl Plan {
     /// `None` when the column's type is not of the simple kind.
-    fn new(file: &'a ParquetFile, leaf: usize, shape: &[usize]) -> Result<Option<Self>> {
+    fn of<T: Stored>(file: &ParquetFile, leaf: usize, shape: &[usize]) -> Option<Arc<Self>> {
+        /// Larger ones would take more memory than they save time.
+        const KEPT: u64 = 4096;
         let column = file.descriptor.column(leaf);
-        let depth = usize::try_from(column.max_rep_level()).unwrap_or(usize::MAX);
-        let product = shape.iter().try_fold(1usize, |product, size| product.checked_mul(*size));
-        let Some(period) = product.and_then(|product| u64::try_from(product).ok()) else { return Ok(None) };
-        let fits = if depth == 0 { period == 1 } else { depth == shape.len() };
         let stored = column.physical_type() == T::PHYSICAL
             && (T::PHYSICAL != Physical::FIXED_LEN_BYTE_ARRAY || usize::try_from(column.type_length()) == Ok(T::WIDTH));
-        let repetition = if depth > 0 { Pattern::of_shape(shape) } else { None };
-        let definition = if column.max_def_level() > 0 { Pattern::constant(column.max_def_level()) } else { None };
-        let patterns = (depth == 0 || repetition.is_some()) && (column.max_def_level() == 0 || definition.is_some());
-        if !fits || !stored || !patterns {
-            return Ok(None);
+        if !stored {
+            return None;
         }
-        let reads = file.source.open()?;
-        Ok(Some(Self {
-            file,
-            leaf,
-            name: column.path().string(),
-            shape: shape.to_vec(),
-            period,
-            repetition,
-            definition,
-            budget: Budget::new(&file.limits, &reads),
-            reads,
-            unpacker: Unpacker::default(),
-            largest: 0,
-            number: PhantomData,
-        }))
+        let plans = || file.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(plan) = plans().get(&leaf).filter(|plan| plan.shape == shape) {
+            return Some(Arc::clone(plan));
+        }
+        let plan = Arc::new(Self::new(&column, shape)?);
+        if plan.period <= KEPT {
+            plans().insert(leaf, Arc::clone(&plan));
+        }
+        Some(plan)
     }
 
-    fn fill(mut self, rows: &Range<u64>, out: &mut [T]) -> Result<bool> {
+    fn new(column: &ColumnDescriptor, shape: &[usize]) -> Option<Self> {
+        let depth = usize::try_from(column.max_rep_level()).unwrap_or(usize::MAX);
+        let period = shape.iter().try_fold(1usize, |product, size| product.checked_mul(*size))?;
+        let period = u64::try_from(period).ok()?;
+        let fits = if depth == 0 { period == 1 } else { depth == shape.len() };
+        if !fits {
+            return None;
+        }
+        let repetition = if depth > 0 { Some(Pattern::of_shape(shape)?) } else { None };
+        let definition = match column.max_def_level() {
+            0 => None,
+            max => Some(Pattern::constant(max)?),
+        };
+        Some(Self { shape: shape.to_vec(), period, repetition, definition })
+    }
+
+    /// The values of a page, if its levels say that they are all there. `known` says that they do.
+    fn values<'a>(&self, body: &'a [u8], page: &Page, known: bool) -> Option<&'a [u8]> {
+        let has = (self.repetition.is_some(), self.definition.is_some());
+        if matches!(page.form, Form::V1 { rle_levels: (r, d) } if has.0 && !r || has.1 && !d) {
+            return None;
+        }
+        let parts = Parts::split(body, page.form, has).ok()?;
+        let count = page.values as usize;
+        let start = usize::try_from(page.first_value % self.period).unwrap_or(usize::MAX);
+        let matches = |pattern: &Option<Pattern>, bytes: &[u8], start: usize| {
+            pattern.as_ref().is_none_or(|pattern| pattern.matches(bytes, count, start).unwrap_or(false))
+        };
+        let regular = known
+            || matches(&self.repetition, parts.repetition, start) && matches(&self.definition, parts.definition, 0);
+        regular.then_some(parts.values)
+    }
+}
+
+/// A page that is kept, or lies in memory that is used again.
+enum Loaded<'a> {
+    Kept(Arc<Unpacked>),
+    Scratch(&'a [u8]),
+}
+
+impl Loaded<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Kept(page) => &page.bytes,
+            Self::Scratch(bytes) => bytes,
+        }
+    }
+}
+
+/// One column, while it is read.
+struct Reader<'a> {
+    file: &'a ParquetFile,
+    reads: Reads,
+    leaf: usize,
+    plan: &'a Plan,
+    budget: Budget,
+    /// Size of the largest page so far, which the budget has paid for.
+    largest: u64,
+}
+
+impl Reader<'_> {
+    fn take(&self, bytes: u64) -> Result<()> {
+        let name = self.file.leaves.get(self.leaf).map_or("", |leaf| &leaf.name);
+        self.budget.take(bytes, name, self.reads.path())
+    }
+
+    fn fill<T: Stored>(&mut self, rows: &Range<u64>, out: &mut [T], scratch: &mut Scratch) -> Result<bool> {
+        let period = self.plan.period;
         let mut rest = out;
         for index in self.file.groups_of(rows) {
             let Some(group) = self.file.groups.get(index) else { return Ok(false) };
-            if let Some(chunk) = group.chunks.get(self.leaf) {
-                self.reads.prefetch(chunk.start, chunk.bytes)?;
+            let start = rows.start.saturating_sub(group.first_row);
+            let end = (rows.end - group.first_row).min(group.rows);
+            // Of a group that is read in part the pages may be kept already.
+            if let Some(chunk) = group.chunks.get(self.leaf)
+                && end - start == group.rows
+            {
+                self.reads.prefetch(chunk.start, chunk.bytes, &mut scratch.ahead)?;
             }
             let pages = self.file.pages(&self.reads, index, self.leaf)?;
-            let total = group.rows.checked_mul(self.period);
+            let total = group.rows.checked_mul(period);
             if pages.data.last().map(|page| page.first_value + u64::from(page.values)) != total {
                 return Ok(false);
             }
-            let start = rows.start.saturating_sub(group.first_row) * self.period;
-            let end = (rows.end - group.first_row).min(group.rows) * self.period;
-            let count = usize::try_from(end - start).unwrap_or(usize::MAX);
+            let wanted = start * period..end * period;
+            let count = usize::try_from(wanted.end - wanted.start).unwrap_or(usize::MAX);
             let Some((part, tail)) = std::mem::take(&mut rest).split_at_mut_checked(count) else { return Ok(false) };
             rest = tail;
-            if !self.fill_group(&pages, start..end, part)? {
+            if !self.fill_group(index, &pages, wanted, part, scratch)? {
                 return Ok(false);
             }
         }
@@ -187,11 +266,19 @@ impl<'a, T: Stored> Reader<'a, T> {
     }
 
     /// Fills `out` with values `wanted` of a column chunk.
-    fn fill_group(&mut self, pages: &Pages, wanted: Range<u64>, out: &mut [T]) -> Result<bool> {
+    fn fill_group<T: Stored>(
+        &mut self,
+        group: usize,
+        pages: &Pages,
+        wanted: Range<u64>,
+        out: &mut [T],
+        scratch: &mut Scratch,
+    ) -> Result<bool> {
+        let period = self.plan.period;
         let reach = |page: &Page| page.first_value..page.first_value + u64::from(page.values);
         let first = pages.data.partition_point(|page| reach(page).end <= wanted.start);
         let last = pages.data.partition_point(|page| page.first_value < wanted.end);
-        let mut regular = pages.regular(&self.shape);
+        let mut regular = pages.regular(&self.plan.shape);
         // Where rows are found by counting values, what lies before the wanted ones matters, and
         // a row that ends with its page might go on in the next.
         let cut =
@@ -199,29 +286,53 @@ impl<'a, T: Stored> Reader<'a, T> {
         let (from, until) = if pages.aligned { (first, last) } else { (regular.min(first), last + usize::from(cut)) };
         let used = || pages.data.iter().take(until).skip(from).chain(&pages.dictionary);
         let largest = used().map(|page| u64::from(page.uncompressed)).max().unwrap_or(0);
-        self.budget.take(largest.saturating_sub(self.largest), &self.name, self.reads.path())?;
+        self.take(largest.saturating_sub(self.largest))?;
         self.largest = self.largest.max(largest);
-        self.unpacker.prepare(self.reads.path(), used())?;
-        let mut dictionary = None;
+        let is_plain = |page: &Page| match page.encoding {
+            PLAIN => Some(true),
+            PLAIN_DICTIONARY | RLE_DICTIONARY => Some(false),
+            _ => None,
+        };
+        let Scratch { unpacker, page: page_memory, dictionary: dictionary_memory, .. } = scratch;
+        let all =
+            pages.data.first().map_or(0, |page| page.first_value)..pages.data.last().map_or(0, |page| reach(page).end);
+        let indexed = pages.data.iter().take(last).skip(first).any(|page| is_plain(page) == Some(false));
+        let dictionary = match pages.dictionary.filter(|page| indexed && is_plain_dictionary(page)) {
+            Some(page) => {
+                let key = Key { group, leaf: self.leaf, page: None };
+                let keep = wanted != all;
+                let loaded = self.load(key, keep, pages, &page, unpacker, dictionary_memory)?;
+                if (page.values as usize).checked_mul(T::WIDTH).is_none_or(|bytes| bytes > loaded.bytes().len()) {
+                    return Ok(false);
+                }
+                Some((loaded, page.values as usize * T::WIDTH))
+            }
+            None => None,
+        };
+        let entries = dictionary.as_ref().and_then(|(page, bytes)| page.bytes().get(..*bytes));
         let mut rest = out;
         for (index, page) in pages.data.iter().enumerate().take(until).skip(from) {
-            let starts_row = page.first_value % self.period;
-            if pages.aligned && (starts_row != 0 || page.first_value != page.first_row * self.period) {
+            if pages.aligned && page.first_value != page.first_row * period {
                 return Ok(false);
             }
-            let plain = match page.encoding {
-                PLAIN => true,
-                PLAIN_DICTIONARY | RLE_DICTIONARY => false,
-                _ => return Ok(false),
-            };
+            let Some(plain) = is_plain(page) else { return Ok(false) };
             let wanted_here = index >= first && index < last;
             if !wanted_here && index < regular {
                 continue;
             }
-            if !plain && wanted_here && dictionary.is_none() {
-                dictionary = self.load_dictionary(pages)?;
+            // The next read will want what this one leaves of a page.
+            let keep = index >= first && (page.first_value < wanted.start || reach(page).end > wanted.end);
+            let key = Key { group, leaf: self.leaf, page: Some(index) };
+            let loaded = self.load(key, keep, pages, page, unpacker, page_memory)?;
+            let shape = self.plan.shape.as_slice();
+            let known =
+                matches!(&loaded, Loaded::Kept(page) if page.shape.get().is_some_and(|known| **known == *shape));
+            let Some(values) = self.plan.values(loaded.bytes(), page, known) else { return Ok(false) };
+            if let Loaded::Kept(page) = &loaded
+                && !known
+            {
+                let _ = page.shape.set(shape.into());
             }
-            let Some(values) = self.load(pages, page, starts_row)? else { return Ok(false) };
             regular = regular.max(index + 1);
             if !wanted_here {
                 continue;
@@ -236,53 +347,41 @@ impl<'a, T: Stored> Reader<'a, T> {
                 let bytes = skip.saturating_mul(T::WIDTH)..take.saturating_mul(T::WIDTH);
                 values.get(bytes).map(|bytes| T::copy(bytes, part))
             } else {
-                dictionary.as_deref().and_then(|entries| gather(values, entries, skip, page.values as usize, part))
+                entries.and_then(|entries| gather(values, entries, skip, page.values as usize, part))
             };
             if done.is_none() {
                 return Ok(false);
             }
         }
-        pages.set_regular(&self.shape, regular);
+        pages.set_regular(&self.plan.shape, regular);
         Ok(rest.is_empty())
     }
 
-    /// The values of a page, if its levels say that they are all there.
-    fn load(&mut self, pages: &Pages, page: &Page, starts_row: u64) -> Result<Option<&[u8]>> {
-        let has = (self.repetition.is_some(), self.definition.is_some());
-        if matches!(page.form, Form::V1 { rle_levels: (r, d) } if has.0 && !r || has.1 && !d) {
-            return Ok(None);
+    /// The body of a page, which is kept for the next read or not.
+    fn load<'m>(
+        &'m self,
+        key: Key,
+        keep: bool,
+        pages: &Pages,
+        page: &Page,
+        unpacker: &mut Unpacker,
+        memory: &'m mut Vec<u8>,
+    ) -> Result<Loaded<'m>> {
+        if !keep {
+            return unpacker.load(&self.reads, pages.codec, page, memory).map(Loaded::Scratch);
         }
-        let body = self.unpacker.load(&self.reads, pages.codec, page)?;
-        let Ok(parts) = Parts::split(body, page.form, has) else { return Ok(None) };
-        let count = page.values as usize;
-        let start = usize::try_from(starts_row).unwrap_or(usize::MAX);
-        let matches = |pattern: &Option<Pattern>, bytes: &[u8], start: usize| {
-            pattern.as_ref().is_none_or(|pattern| pattern.matches(bytes, count, start).unwrap_or(false))
-        };
-        let regular =
-            matches(&self.repetition, parts.repetition, start) && matches(&self.definition, parts.definition, 0);
-        Ok(regular.then_some(parts.values))
-    }
-
-    fn load_dictionary(&mut self, pages: &Pages) -> Result<Option<Vec<T>>> {
-        let Some(page) = pages.dictionary.filter(|page| matches!(page.encoding, PLAIN | PLAIN_DICTIONARY)) else {
-            return Ok(None);
-        };
-        let body = self.unpacker.load(&self.reads, pages.codec, &page)?;
-        let entries = page.values as usize;
-        if entries.checked_mul(T::WIDTH).is_none_or(|bytes| bytes > body.len()) {
-            return Ok(None);
-        }
-        let bytes = entries.saturating_mul(size_of::<T>());
-        self.budget.take(u64::try_from(bytes).unwrap_or(u64::MAX), &self.name, self.reads.path())?;
-        let mut dictionary = vec![T::default(); entries];
-        T::copy(body, &mut dictionary);
-        Ok(Some(dictionary))
+        let unpack = || unpacker.take(&self.reads, pages.codec, page);
+        let bytes = u64::from(page.uncompressed);
+        self.file.cache.get(key, bytes, &self.budget, unpack).map(Loaded::Kept)
     }
 }
 
+fn is_plain_dictionary(page: &Page) -> bool {
+    matches!(page.encoding, PLAIN | PLAIN_DICTIONARY)
+}
+
 /// Writes the entries that indices stand for, from value `skip` on.
-fn gather<T: Copy>(values: &[u8], dictionary: &[T], skip: usize, count: usize, out: &mut [T]) -> Option<()> {
+fn gather<T: Stored>(values: &[u8], dictionary: &[u8], skip: usize, count: usize, out: &mut [T]) -> Option<()> {
     let (width, bytes) = values.split_first()?;
     let width = u32::from(*width);
     if width > 32 {
@@ -300,17 +399,14 @@ fn gather<T: Copy>(values: &[u8], dictionary: &[T], skip: usize, count: usize, o
         let (part, tail) = std::mem::take(&mut rest).split_at_mut_checked(take)?;
         rest = tail;
         match run {
-            Run::Repeat { value, .. } if take > 0 => part.fill(*dictionary.get(value as usize)?),
+            Run::Repeat { value, .. } if take > 0 => part.fill(T::entry(dictionary, value)?),
             Run::Repeat { .. } => {}
             Run::Packed { bytes, .. } => {
                 let mut slots = part;
                 unpack(bytes, width, from, from + take, |indices| {
                     let (here, later) = std::mem::take(&mut slots).split_at_mut_checked(indices.len()).ok_or(())?;
                     slots = later;
-                    for (slot, index) in here.iter_mut().zip(indices) {
-                        *slot = *dictionary.get(*index as usize).ok_or(())?;
-                    }
-                    Ok::<_, ()>(())
+                    T::gather(dictionary, indices, here).ok_or(())
                 })
                 .ok()?;
             }

@@ -97,8 +97,17 @@ pub(super) fn read_footer(reads: &Reads, limits: &Limits) -> Result<Footer> {
     }
 
     let mut thrift = Thrift::new(&tail, limits.max_depth.min(DEEPEST));
-    let parsed = Raw::read(&mut thrift).map_err(|fault| fault_in(path, "the footer", thrift.position(), fault))?;
-    parsed.check(path, footer_start, limits)
+    let place = Place { path, data_end: footer_start, limits };
+    let parsed =
+        Raw::read(&mut thrift, &place).map_err(|fault| fault_in(path, "the footer", thrift.position(), fault))?;
+    parsed.check(&place)
+}
+
+/// What a footer is checked against.
+struct Place<'a> {
+    path: &'a Path,
+    data_end: u64,
+    limits: &'a Limits,
 }
 
 /// What a missing footer most likely means.
@@ -126,6 +135,8 @@ struct Raw<'a> {
     schema: Thrift<'a>,
     /// The bytes of the row groups' list.
     groups: Thrift<'a>,
+    /// What was made of both on the way, if nothing was wrong and they came in the usual order.
+    checked: Option<(SchemaDescriptor, Vec<RowGroup>)>,
     metadata: HashMap<String, String>,
     encrypted: bool,
 }
@@ -144,14 +155,16 @@ struct RawChunk {
 }
 
 impl<'a> Raw<'a> {
-    fn read(thrift: &mut Thrift<'a>) -> Parsed<Self> {
+    fn read(thrift: &mut Thrift<'a>, place: &Place<'_>) -> Parsed<Self> {
         let (mut rows, mut schema, mut groups, mut metadata) = (None, None, None, HashMap::new());
+        let mut checked = None;
         let (mut last, mut encrypted) = (0, false);
         while let Some((id, kind)) = thrift.field(&mut last)? {
             match id {
                 2 => {
                     typed(kind, Kind::List)?;
                     schema = Some(thrift.clone());
+                    checked = None;
                     thrift.skip(kind)?;
                 }
                 3 => {
@@ -160,8 +173,19 @@ impl<'a> Raw<'a> {
                 }
                 4 => {
                     typed(kind, Kind::List)?;
-                    groups = Some(thrift.clone());
-                    thrift.skip(kind)?;
+                    let start = thrift.clone();
+                    // Thousands of row groups should be walked over once. What is wrong with them
+                    // can wait: damage further on or encryption is the better answer.
+                    checked = schema.clone().and_then(|mut schema| {
+                        let schema = place.schema(&mut schema).ok()?;
+                        let groups = place.groups(thrift, &schema).ok()?;
+                        Some((schema, groups))
+                    });
+                    if checked.is_none() {
+                        *thrift = start.clone();
+                        thrift.skip(kind)?;
+                    }
+                    groups = Some(start);
                 }
                 5 => {
                     typed(kind, Kind::List)?;
@@ -187,16 +211,39 @@ impl<'a> Raw<'a> {
         let rows = rows.ok_or(Fault::Bad("the number of rows is missing"))?;
         let schema = schema.ok_or(Fault::Bad("the schema is missing"))?;
         let groups = groups.ok_or(Fault::Bad("the row groups are missing"))?;
-        Ok(Self { rows, schema, groups, metadata, encrypted })
+        Ok(Self { rows, schema, groups, checked, metadata, encrypted })
     }
 
-    fn check(mut self, path: &Path, data_end: u64, limits: &Limits) -> Result<Footer> {
+    fn check(mut self, place: &Place<'_>) -> Result<Footer> {
+        let path = place.path;
         if self.encrypted {
             return Err(Error::new(ErrorKind::Unsupported, "the columns of this parquet file are encrypted").path(path));
         }
-        let depth = limits.max_depth.min(DEEPEST);
-        let schema = guarded(path, "the schema", || read_schema(&mut self.schema, path, limits, depth))?;
-        let thrift = &mut self.groups;
+        let (schema, groups) = match self.checked {
+            Some(checked) => checked,
+            None => {
+                let schema = place.schema(&mut self.schema)?;
+                let groups = place.groups(&mut self.groups, &schema)?;
+                (schema, groups)
+            }
+        };
+        let rows = groups.last().map_or(0, |group| group.first_row.saturating_add(group.rows));
+        if rows != self.rows {
+            let text = format!("the footer counts {} rows, its row groups {rows}", self.rows);
+            return Err(corrupt(path, text));
+        }
+        Ok(Footer { rows: self.rows, schema, metadata: self.metadata, groups })
+    }
+}
+
+impl Place<'_> {
+    fn schema(&self, thrift: &mut Thrift<'_>) -> Result<SchemaDescriptor> {
+        let depth = self.limits.max_depth.min(DEEPEST);
+        guarded(self.path, "the schema", || read_schema(thrift, self.path, self.limits, depth))
+    }
+
+    fn groups(&self, thrift: &mut Thrift<'_>, schema: &SchemaDescriptor) -> Result<Vec<RowGroup>> {
+        let path = self.path;
         let count = thrift.structs().map_err(|fault| fault_in(path, "the footer", 0, fault))?;
         let mut first_row = 0u64;
         let mut groups = Vec::with_capacity(count.min(thrift.remaining() / MIN_GROUP));
@@ -205,7 +252,7 @@ impl<'a> Raw<'a> {
                 let name = (column < schema.num_columns()).then(|| schema.column(column).path().string());
                 name.map_or(format!("row group {index}"), |name| format!("column {name:?} of row group {index}"))
             };
-            let read = read_group(thrift, schema.num_columns(), data_end);
+            let read = read_group(thrift, schema.num_columns(), self.data_end);
             let (rows, chunks) = read.map_err(|(column, wrong)| match wrong {
                 Wrong::Fault(fault) => fault_in(path, "the footer", thrift.position(), fault),
                 Wrong::Chunk(kind, text) => Error::new(kind, format!("{}: {text}", place(column))).path(path),
@@ -215,11 +262,7 @@ impl<'a> Raw<'a> {
                 .checked_add(rows)
                 .ok_or_else(|| corrupt(path, "the row groups have more rows than a 64-bit number can count"))?;
         }
-        if first_row != self.rows {
-            let text = format!("the footer counts {} rows, its row groups {first_row}", self.rows);
-            return Err(corrupt(path, text));
-        }
-        Ok(Footer { rows: self.rows, schema, metadata: self.metadata, groups })
+        Ok(groups)
     }
 }
 

@@ -1,11 +1,12 @@
 //! Parquet files: opened with a scan that trusts nothing, read by column and range of rows.
 //!
 //! `source` reads bytes; `thrift`, `footer` and `schema` make sense of the metadata; `pages` scans
-//! pages and `codec` decompresses them; `arrow` decodes any column with the `parquet` crate, and
+//! pages, `codec` decompresses them and `cache` keeps the last ones; `arrow` decodes any column with the `parquet` crate, and
 //! `fast` decodes regular columns of numbers straight into a tensor.
 
 mod arrow;
 mod budget;
+mod cache;
 mod codec;
 mod delta;
 mod examine;
@@ -36,13 +37,16 @@ use robocache::{DType, Error, Result, Tensor, ensure};
 
 use crate::Limits;
 use crate::limits::{corrupt, exceeds, guarded};
+use budget::Budget;
+use cache::Cache;
+use fast::Plan;
 use footer::RowGroup;
 use pages::{Column, Pages};
 use source::{Reads, Source};
 
 pub(crate) use examine::examine;
 
-/// A parquet file whose footer was checked. The file itself is open only while it is read.
+/// A parquet file whose footer was checked. It stays open, and keeps the pages that were read last.
 pub(crate) struct ParquetFile {
     source: Arc<Source>,
     limits: Limits,
@@ -50,8 +54,20 @@ pub(crate) struct ParquetFile {
     schema: Schema,
     descriptor: Arc<SchemaDescriptor>,
     groups: Vec<RowGroup>,
+    leaves: Vec<LeafColumn>,
+    cache: Arc<Cache>,
+    /// How leaves were read last.
+    plans: Mutex<HashMap<usize, Arc<Plan>>>,
     /// Scanned pages by row group and leaf, of chunks with more than one.
     scanned: Mutex<HashMap<(usize, usize), Arc<Pages>>>,
+}
+
+/// One column of values.
+struct LeafColumn {
+    name: String,
+    /// The top-level column that it belongs to.
+    root: usize,
+    max_repetition: i16,
 }
 
 impl std::fmt::Debug for ParquetFile {
@@ -72,7 +88,15 @@ impl ParquetFile {
             parquet_to_arrow_schema(&footer.schema, None)
                 .map_err(|error| corrupt(path, format!("the schema makes no sense: {error}")))
         })?;
+        let leaf = |index: usize| {
+            let column = footer.schema.column(index);
+            let root = footer.schema.get_column_root_idx(index);
+            LeafColumn { name: column.path().string(), root, max_repetition: column.max_rep_level() }
+        };
         Ok(Self {
+            leaves: (0..footer.schema.num_columns()).map(leaf).collect(),
+            cache: Arc::new(Cache::new(limits.max_alloc)),
+            plans: Mutex::default(),
             source,
             limits: *limits,
             rows: footer.rows,
@@ -170,7 +194,7 @@ impl ParquetFile {
 
     /// The leaf columns under a top-level one.
     fn leaves_of(&self, root: usize) -> impl Iterator<Item = usize> {
-        (0..self.descriptor.num_columns()).filter(move |leaf| self.descriptor.get_column_root_idx(*leaf) == root)
+        self.leaves.iter().enumerate().filter(move |(_, leaf)| leaf.root == root).map(|(index, _)| index)
     }
 
     /// The row groups that hold some of these rows.
@@ -181,17 +205,23 @@ impl ParquetFile {
         groups.take_while(move |(_, group)| group.first_row < end && start < end).map(|(index, _)| index)
     }
 
+    /// What one read may use.
+    fn budget(&self) -> Budget {
+        Budget::new(&self.limits, self.source.bytes(), &self.cache)
+    }
+
     /// The pages of a leaf column in a row group.
     fn pages(&self, reads: &Reads, group: usize, leaf: usize) -> Result<Arc<Pages>> {
         let lock = || self.scanned.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(pages) = lock().get(&(group, leaf)) {
             return Ok(Arc::clone(pages));
         }
-        let descriptor = self.descriptor.column(leaf);
-        let place = self.groups.get(group).and_then(|group| Some((group, group.chunks.get(leaf)?)));
-        let (row_group, chunk) = place.ok_or_else(|| corrupt(self.source.path(), "a column is missing"))?;
-        let name = descriptor.path().string();
-        let column = Column { name: &name, max_repetition: descriptor.max_rep_level(), rows: row_group.rows };
+        let place =
+            self.groups.get(group).and_then(|group| Some((group, group.chunks.get(leaf)?, self.leaves.get(leaf)?)));
+        let (row_group, chunk, leaf_column) =
+            place.ok_or_else(|| corrupt(self.source.path(), "a column is missing"))?;
+        let LeafColumn { name, max_repetition, .. } = leaf_column;
+        let column = Column { name, max_repetition: *max_repetition, rows: row_group.rows };
         let pages = Arc::new(Pages::scan(reads, chunk, &column, &self.limits)?);
         if pages.data.len() > 1 {
             lock().insert((group, leaf), Arc::clone(&pages));

@@ -60,6 +60,16 @@ pub(super) struct Pages {
     pub(super) aligned: bool,
     /// How many leading pages were found to hold rows of this shape only.
     regular: Mutex<(Vec<usize>, usize)>,
+    /// What was found in pages that are not aligned, by page.
+    starts: Mutex<Vec<Option<Starts>>>,
+}
+
+/// The rows that start in a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Starts {
+    pub(super) rows: u64,
+    /// One of them with its first value.
+    pub(super) first: bool,
 }
 
 /// What the column is, for [`Pages::scan`].
@@ -75,9 +85,18 @@ impl Pages {
         let path = reads.path();
         let name = column.name;
         let codec = Codec::new(chunk.codec, name, path)?;
-        let mut pages = Self { codec, dictionary: None, data: Vec::new(), aligned: false, regular: Mutex::default() };
+        let mut pages = Self {
+            codec,
+            dictionary: None,
+            data: Vec::new(),
+            aligned: false,
+            regular: Mutex::default(),
+            starts: Mutex::default(),
+        };
         let end = chunk.start.saturating_add(chunk.bytes);
         let (mut at, mut values, mut rows) = (chunk.start, 0u64, 0u64);
+        // Places of headers, which an index must have too.
+        let indexed = column.max_repetition > 0 && chunk.index.is_some();
         let mut headers = Vec::new();
         let mut buffer = Vec::new();
         while at < end && values < chunk.values {
@@ -91,10 +110,8 @@ impl Pages {
             }
             check_sizes(&header, codec, limits)
                 .map_err(|(kind, text)| Error::new(kind, format!("{} {text}", place())).path(path))?;
-            headers.push(at);
             if let Some(mut page) = header.page(body) {
                 if page.form == Form::Dictionary {
-                    headers.pop();
                     if pages.dictionary.is_some() || !pages.data.is_empty() {
                         return Err(corrupt(path, format!("{} is a second dictionary", place())));
                     }
@@ -108,13 +125,14 @@ impl Pages {
                     values += u64::from(page.values);
                     rows = rows.saturating_add(page.rows);
                     pages.data.push(page);
+                    if indexed {
+                        headers.push(at);
+                    }
                     let bytes = pages.data.len().saturating_mul(2 * size_of::<Page>() + 16);
                     if u64::try_from(bytes).is_ok_and(|bytes| bytes > limits.max_alloc) {
                         return Err(exceeds(path, format!("column {name:?} has too many pages for max_alloc")));
                     }
                 }
-            } else {
-                headers.pop();
             }
             at = next;
         }
@@ -139,6 +157,33 @@ impl Pages {
             *known = (shape.to_vec(), pages);
         }
         known.1 = known.1.max(pages);
+    }
+
+    /// Remembers which rows start in a page.
+    pub(super) fn set_starts(&self, page: usize, found: Starts) {
+        let mut starts = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
+        starts.resize(self.data.len(), None);
+        starts.get_mut(page).into_iter().for_each(|place| *place = Some(found));
+    }
+
+    /// Whether a row is known to end before a page.
+    pub(super) fn opens(&self, page: usize) -> bool {
+        let starts = || self.starts.lock().unwrap_or_else(PoisonError::into_inner);
+        self.aligned
+            || page >= self.data.len()
+            || starts().get(page).is_some_and(|known| known.is_some_and(|starts| starts.first))
+    }
+
+    /// How many rows a page has, if they are known to be whole.
+    pub(super) fn whole_rows(&self, page: usize) -> Option<u64> {
+        if self.aligned {
+            return self.data.get(page).map(|page| page.rows);
+        }
+        if !self.opens(page) || !self.opens(page + 1) {
+            return None;
+        }
+        let starts = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
+        starts.get(page).copied().flatten().map(|starts| starts.rows)
     }
 
     /// Finds the first row of every page, where that is known without decoding.
@@ -245,9 +290,7 @@ fn read_header(reads: &Reads, at: u64, end: u64, limits: &Limits, buffer: &mut V
     let longest = (end - at).min(limits.max_metadata);
     let mut bytes = longest.min(HEADER);
     loop {
-        buffer.resize(usize::try_from(bytes).unwrap_or(usize::MAX), 0);
-        reads.read(at, buffer)?;
-        let mut thrift = Thrift::new(buffer, limits.max_depth);
+        let mut thrift = Thrift::new(reads.view(at, bytes, buffer)?, limits.max_depth);
         match Header::read(&mut thrift) {
             Ok(header) => return Ok((header, u64::try_from(thrift.position()).unwrap_or(u64::MAX))),
             // Statistics can make a header long.

@@ -22,12 +22,7 @@ struct Identity {
 
 impl Identity {
     fn new(meta: &Metadata) -> Self {
-        Self {
-            device: meta.dev(),
-            inode: meta.ino(),
-            bytes: meta.len(),
-            changed: (meta.mtime(), meta.mtime_nsec()),
-        }
+        Self { device: meta.dev(), inode: meta.ino(), bytes: meta.len(), changed: (meta.mtime(), meta.mtime_nsec()) }
     }
 }
 

@@ -44,6 +44,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    #[inline]
     fn new(code: u8) -> Parsed<Self> {
         Ok(match code {
             1 => Self::True,
@@ -65,6 +66,7 @@ impl Kind {
 }
 
 /// One container that is being skipped.
+#[derive(Debug, Clone)]
 enum Open {
     Struct,
     List { kind: Kind, left: usize },
@@ -77,11 +79,13 @@ pub(super) struct Thrift<'a> {
     bytes: &'a [u8],
     at: usize,
     max_depth: usize,
+    /// What [`Self::skip`] is in; kept, so that it costs no memory each time.
+    open: Vec<Open>,
 }
 
 impl<'a> Thrift<'a> {
     pub(super) fn new(bytes: &'a [u8], max_depth: usize) -> Self {
-        Self { bytes, at: 0, max_depth }
+        Self { bytes, at: 0, max_depth, open: Vec::new() }
     }
 
     /// How many bytes were read.
@@ -94,6 +98,7 @@ impl<'a> Thrift<'a> {
         self.bytes.len().saturating_sub(self.at)
     }
 
+    #[inline]
     fn take(&mut self, count: usize) -> Parsed<&'a [u8]> {
         let end = self.at.checked_add(count).ok_or(Fault::End)?;
         let slice = self.bytes.get(self.at..end).ok_or(Fault::End)?;
@@ -101,13 +106,25 @@ impl<'a> Thrift<'a> {
         Ok(slice)
     }
 
+    #[inline]
     pub(super) fn byte(&mut self) -> Parsed<u8> {
         let byte = *self.bytes.get(self.at).ok_or(Fault::End)?;
         self.at += 1;
         Ok(byte)
     }
 
+    #[inline]
     fn varint(&mut self) -> Parsed<u64> {
+        match self.bytes.get(self.at) {
+            Some(&byte) if byte < 0x80 => {
+                self.at += 1;
+                Ok(u64::from(byte))
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    fn long_varint(&mut self) -> Parsed<u64> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -152,6 +169,7 @@ impl<'a> Thrift<'a> {
     }
 
     /// The next field of a struct, or `None` at its end. `last` starts at 0.
+    #[inline]
     pub(super) fn field(&mut self, last: &mut i16) -> Parsed<Option<(i16, Kind)>> {
         let byte = self.byte()?;
         if byte & 0x0f == 0 {
@@ -193,7 +211,8 @@ impl<'a> Thrift<'a> {
 
     /// Passes over the value of a field.
     pub(super) fn skip(&mut self, kind: Kind) -> Parsed<()> {
-        let mut open = Vec::new();
+        let mut open = std::mem::take(&mut self.open);
+        open.clear();
         self.enter(kind, false, &mut open)?;
         while let Some(top) = open.last_mut() {
             let next = match top {
@@ -213,6 +232,7 @@ impl<'a> Thrift<'a> {
                 None => drop(open.pop()),
             }
         }
+        self.open = open;
         Ok(())
     }
 
@@ -230,6 +250,12 @@ impl<'a> Thrift<'a> {
             Kind::Struct => Open::Struct,
             Kind::List | Kind::Set => {
                 let (kind, left) = self.list()?;
+                if !matches!(kind, Kind::List | Kind::Set | Kind::Map | Kind::Struct) {
+                    for _ in 0..left {
+                        self.enter(kind, true, open)?;
+                    }
+                    return Ok(());
+                }
                 Open::List { kind, left }
             }
             Kind::Map => {

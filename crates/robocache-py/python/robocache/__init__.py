@@ -7,6 +7,7 @@ array([[0.5],
        [2.5]])
 """
 
+from robocache._cache import Cache
 from robocache._core import (
     Dataset,
     Episode,
@@ -18,7 +19,6 @@ from robocache._core import (
     synchronize,
     warmup,
 )
-from robocache._cache import Cache
 from robocache._data import Ingested, dataset, ingest, open
 from robocache._errors import (
     CorruptData,

@@ -173,7 +173,9 @@ class _Bar:
         left = (total - done) / rate if rate > 0 else float("inf")
         width = 24
         filled = "#" * (width * done // total)
-        text = f"\r[{filled:<{width}}] {done:,} of {total:,} frames, {rate:,.0f}/s, {left:.0f} s left "
+        text = (
+            f"\r[{filled:<{width}}] {done:,} of {total:,} frames, {rate:,.0f}/s, {left:.0f} s left "
+        )
         sys.stderr.write(text)
         sys.stderr.flush()
 
@@ -183,6 +185,6 @@ class _Bar:
             sys.stderr.flush()
 
 
-def open(path: str | os.PathLike[str]) -> Cache:  # noqa: A001 (the name users know)
+def open(path: str | os.PathLike[str]) -> Cache:
     """Opens a cache that `rc.ingest` made. Many processes can do so at once."""
     return Cache(_core.open_cache(os.fspath(path)))

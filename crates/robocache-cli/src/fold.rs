@@ -5,27 +5,30 @@ use std::path::Path;
 
 use robocache_data::{Finding, Level};
 
-use crate::output::count;
+use crate::output::{WIDTH, count, printable, wrap};
 
+/// Lines that are shown; JSON has them all.
+const LINES_SHOWN: usize = 8;
+const INDENT: usize = 4;
 /// Ranges of episodes that a line names.
 const RANGES_SHOWN: usize = 6;
 
 /// What is the same in all findings of a line.
 #[derive(Debug, PartialEq)]
-pub(super) struct Line<'a> {
-    pub(super) level: Level,
-    pub(super) code: &'a str,
+pub(crate) struct Line<'a> {
+    pub(crate) level: Level,
+    pub(crate) code: &'a str,
     stream: Option<&'a str>,
     /// Only where it is one file: episodes of version 2 have a file each.
     path: Option<&'a Path>,
-    pub(super) message: &'a str,
+    pub(crate) message: &'a str,
     episodes: Vec<u64>,
     /// How many findings these are.
-    pub(super) count: usize,
+    pub(crate) count: usize,
 }
 
 /// Errors first, then by code in the order in which they were found.
-pub(super) fn fold(findings: &[Finding]) -> Vec<Line<'_>> {
+pub(crate) fn fold(findings: &[Finding]) -> Vec<Line<'_>> {
     let mut lines: Vec<Line<'_>> = Vec::new();
     let mut known = HashMap::new();
     let mut first = HashMap::new();
@@ -62,15 +65,34 @@ pub(super) fn fold(findings: &[Finding]) -> Vec<Line<'_>> {
 
 impl Line<'_> {
     /// Episodes, stream and file.
-    pub(super) fn place(&self) -> String {
+    pub(crate) fn place(&self) -> String {
         let path = self.path.map(|path| path.display().to_string());
         let parts = [episodes(&self.episodes), self.stream.map(str::to_owned), path];
         parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 }
 
+/// Lines for people, the first of many.
+pub(crate) fn lines_text(lines: &[Line<'_>]) -> String {
+    let mut text = String::new();
+    for line in lines.iter().take(LINES_SHOWN) {
+        let place = line.place();
+        let separator = if place.is_empty() { "" } else { ": " };
+        let sentence = printable(&format!("{place}{separator}{}", line.message));
+        for (index, part) in wrap(&sentence, WIDTH - INDENT).into_iter().enumerate() {
+            // What belongs to the same finding stands further in.
+            text += &format!("{}{part}\n", " ".repeat(if index == 0 { INDENT / 2 } else { INDENT }));
+        }
+    }
+    let hidden: usize = lines.iter().skip(LINES_SHOWN).map(|line| line.count).sum();
+    if hidden > 0 {
+        text += &format!("  ... and {} more (--json lists all)\n", count(hidden as u64));
+    }
+    text
+}
+
 /// Episodes as ranges, where there are any.
-fn episodes(numbers: &[u64]) -> Option<String> {
+pub(crate) fn episodes(numbers: &[u64]) -> Option<String> {
     let mut sorted = numbers.to_vec();
     sorted.sort_unstable();
     sorted.dedup();
