@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Data engine for robot learning: aligns streams of different rates exactly
 #[derive(Debug, Parser)]
@@ -19,6 +19,8 @@ Examples:
   robocache doctor              describe this machine and test its devices
   robocache inspect my/dataset  what is in it
   robocache check my/dataset    what is wrong with it
+  robocache ingest my/dataset my/cache
+                                decode it once, to train from
   robocache doctor --json       for a script, as with all commands
   robocache demo --help         options and examples of a command
 
@@ -37,7 +39,19 @@ pub(crate) enum Command {
     Doctor(Doctor),
     Inspect(Inspect),
     Check(Check),
+    Ingest(Ingest),
+    Cache(Cache),
     Bench(Bench),
+}
+
+impl Command {
+    /// What to say after Ctrl-C, where something was begun.
+    pub(crate) fn after_interrupt(&self) -> Option<&'static str> {
+        match self {
+            Self::Ingest(_) => Some("ingest: interrupted; running the same command again continues"),
+            _ => None,
+        }
+    }
 }
 
 /// What every command takes.
@@ -96,9 +110,10 @@ pub(crate) struct Doctor {
     pub(crate) format: Format,
 }
 
-/// Summarise a dataset: episodes, streams, rates, gaps, tasks
+/// Summarise a dataset or a cache: episodes, streams, rates, gaps, tasks
 ///
-/// Takes the folder of a LeRobot dataset (v2.0, v2.1, v3.0). Rates, jitter and gaps come from the
+/// Takes the folder of a LeRobot dataset (v2.0, v2.1, v3.0), or of a cache, of which it says what
+/// `cache ls` says. Rates, jitter and gaps come from the
 /// stamps of at most 64 episodes all over the dataset, fewer where reading takes long; the summary
 /// says how many. A stream or an episode that cannot be read is named in it.
 #[derive(Debug, Args)]
@@ -111,7 +126,7 @@ Examples:
 
 Exit codes: 0 fine, 2 error. What is wrong with a dataset says `check`.")]
 pub(crate) struct Inspect {
-    /// The dataset
+    /// The dataset, or a cache
     #[arg(value_name = "PATH")]
     pub(crate) path: PathBuf,
     /// Look at this episode only, by its number
@@ -145,6 +160,179 @@ pub(crate) struct Check {
     /// Treat warnings as errors
     #[arg(long)]
     pub(crate) strict: bool,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Make a cache of a dataset, or go on where an earlier ingest ended
+///
+/// Decodes every episode once into Arrow files that training reads without a copy. Work is cut
+/// into units: one that is done is never done again, so that running the same command after
+/// Ctrl-C, a crash or a full disk continues. Episodes that cannot be read are skipped and listed.
+/// A second dataset can go into the same cache, under a tag of its own.
+#[derive(Debug, Args)]
+#[command(
+    allow_missing_positional = true,
+    override_usage = "robocache ingest [OPTIONS] <SRC> <OUT>
+       robocache ingest --plan [OPTIONS] <SRC> <OUT>
+       robocache ingest --unit <K> [--strict] [--json] <OUT>
+       robocache ingest --merge [--json] <OUT>",
+    after_help = "\
+Examples:
+  robocache ingest my/dataset my/cache
+  robocache ingest my/dataset my/cache --images skip
+  robocache ingest my/dataset my/cache --image-size 224 --quality 90
+  robocache ingest my/dataset my/cache --streams action,observation.state=state
+  robocache ingest my/dataset my/cache --streams action:float16
+  robocache ingest my/dataset my/cache --method action=previous
+
+Streams are NAME, NAME=NEW to rename, NAME:TYPE to cast (float16, bfloat16,
+float32, float64), or NAME=NEW:TYPE. Methods are linear, nearest, previous and
+slerp; with columns as in `--method pose=linear:0-2,slerp:3-6`.
+
+On several machines, each step by any scheduler:
+  robocache ingest --plan my/dataset my/cache  print the units of work
+  robocache ingest --unit 3 my/cache           do one; many at once are fine
+  robocache ingest --merge my/cache            put what is done together
+
+Exit codes: 0 fine, 1 episodes were skipped, 2 error, 130 Ctrl-C."
+)]
+pub(crate) struct Ingest {
+    /// The dataset; not with --unit and --merge
+    #[arg(
+        value_name = "SRC",
+        required_unless_present_any = ["unit", "merge"],
+        conflicts_with_all = ["unit", "merge"]
+    )]
+    pub(crate) source: Option<PathBuf>,
+    /// The folder of the cache: new, empty, or a cache already
+    #[arg(value_name = "OUT")]
+    pub(crate) out: PathBuf,
+    /// Take only these streams, separated by commas
+    #[arg(long, value_name = "STREAMS", value_delimiter = ',')]
+    pub(crate) streams: Option<Vec<String>>,
+    /// How values between samples are made, by the name in the cache
+    #[arg(long = "method", value_name = "KEY=NAME")]
+    pub(crate) methods: Vec<String>,
+    /// What becomes of pictures; depth is never made JPEG
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Images::Jpeg)]
+    pub(crate) images: Images,
+    /// Of JPEG pictures, 1 to 100
+    #[arg(long, value_name = "N", default_value_t = 95, allow_negative_numbers = true)]
+    pub(crate) quality: i64,
+    /// Resize pictures to this height and width
+    #[arg(long, value_name = "N|HxW")]
+    pub(crate) image_size: Option<String>,
+    /// Stop at the first episode that cannot be read
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Threads; as many as there are cores
+    #[arg(long, value_name = "N")]
+    pub(crate) workers: Option<usize>,
+    /// What the dataset is called in the cache; its folder's name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) tag: Option<String>,
+    /// Only write the plan into OUT, and print its units
+    #[arg(long)]
+    pub(crate) plan: bool,
+    /// Do one unit of the plan in OUT
+    #[arg(long, value_name = "K", conflicts_with_all = ["plan", "merge"], conflicts_with_all = PLANNED)]
+    pub(crate) unit: Option<usize>,
+    /// Make the units in OUT that are done known to readers
+    #[arg(long, conflicts_with_all = ["plan", "strict"], conflicts_with_all = PLANNED)]
+    pub(crate) merge: bool,
+    /// Frames of a unit, for tests
+    #[arg(long, value_name = "N", hide = true)]
+    pub(crate) unit_frames: Option<u64>,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// What the plan has fixed when units are done.
+const PLANNED: [&str; 8] = ["streams", "methods", "images", "quality", "image_size", "workers", "tag", "unit_frames"];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Images {
+    Jpeg,
+    Raw,
+    Skip,
+}
+
+/// Look after caches: list, verify, clean up
+#[derive(Debug, Args)]
+#[command(
+    disable_help_subcommand = true,
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  robocache cache ls my/cache      what is in it
+  robocache cache verify my/cache  read all of it and compare checksums
+  robocache cache gc my/cache      remove what crashes left behind
+
+Exit codes: 0 fine, 1 verify found damage, 2 error, 130 Ctrl-C."
+)]
+pub(crate) struct Cache {
+    #[command(subcommand)]
+    pub(crate) what: CacheCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CacheCommand {
+    Ls(CacheLs),
+    Verify(CacheVerify),
+    Gc(CacheGc),
+}
+
+/// Say what a cache holds: sources, streams, episodes, size
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  robocache cache ls my/cache         what is in it
+  robocache cache ls my/cache --json  the same for a script
+
+Exit codes: 0 fine, 2 error.")]
+pub(crate) struct CacheLs {
+    /// The cache
+    #[arg(value_name = "PATH")]
+    pub(crate) path: PathBuf,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Read every byte of a cache and compare all checksums
+///
+/// Lists every damaged block with the episodes that it held. Readers refuse such a block by
+/// themselves; the rest of the cache stays usable.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  robocache cache verify my/cache         is all of it as it was written?
+  robocache cache verify my/cache --json  every damage, for a script
+
+Exit codes: 0 not damaged, 1 damaged, 2 the cache cannot be opened at all,
+130 Ctrl-C.")]
+pub(crate) struct CacheVerify {
+    /// The cache
+    #[arg(value_name = "PATH")]
+    pub(crate) path: PathBuf,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Remove what crashed writers left behind
+///
+/// Nothing that the cache needs is removed, nor what a process that still runs is writing.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  robocache cache gc my/cache         remove, and say what
+  robocache cache gc my/cache --json  the same for a script
+
+Exit codes: 0 fine, 2 error.")]
+pub(crate) struct CacheGc {
+    /// The cache
+    #[arg(value_name = "PATH")]
+    pub(crate) path: PathBuf,
     #[command(flatten)]
     pub(crate) format: Format,
 }

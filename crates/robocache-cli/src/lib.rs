@@ -4,14 +4,18 @@
 //! command hands back a report that `output` prints for people or as JSON.
 
 mod bench;
+mod cache;
 mod check;
 mod demo;
 mod doctor;
 mod flags;
+mod fold;
+mod ingest;
 mod inspect;
 mod output;
 mod plot;
 mod progress;
+mod streams;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -19,7 +23,7 @@ use std::io::Write;
 use clap::Parser;
 use robocache::{ErrorKind, Result};
 
-use crate::flags::{BenchCommand, Command, Flags};
+use crate::flags::{BenchCommand, CacheCommand, Command, Flags};
 use crate::output::{Outcome, Report, show};
 
 /// The exit code of a command that could not do its work, wrong usage included.
@@ -42,7 +46,12 @@ pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) ->
     match run(&flags.command) {
         Ok(Outcome::Fine) => 0,
         Ok(Outcome::Findings) => 1,
-        Err(error) if error.kind() == ErrorKind::Interrupted => INTERRUPTED,
+        Err(error) if error.kind() == ErrorKind::Interrupted => {
+            if let Some(text) = flags.command.after_interrupt() {
+                let _ = writeln!(std::io::stderr(), "robocache: {text}");
+            }
+            INTERRUPTED
+        }
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "robocache: {error}");
             ERROR
@@ -56,6 +65,12 @@ fn run(command: &Command) -> Result<Outcome> {
         Command::Doctor(raw) => finish(&doctor::run(), raw.format.json),
         Command::Inspect(raw) => finish(&inspect::run(&inspect::Options::resolve(raw)?)?, raw.format.json),
         Command::Check(raw) => finish(&check::run(&check::Options::resolve(raw))?, raw.format.json),
+        Command::Ingest(raw) => finish(&ingest::run(&ingest::Options::resolve(raw)?)?, raw.format.json),
+        Command::Cache(raw) => match &raw.what {
+            CacheCommand::Ls(raw) => finish(&cache::list(&raw.path)?, raw.format.json),
+            CacheCommand::Verify(raw) => finish(&cache::verify(&raw.path, !raw.format.json)?, raw.format.json),
+            CacheCommand::Gc(raw) => finish(&cache::collect(&raw.path)?, raw.format.json),
+        },
         Command::Bench(raw) => {
             let BenchCommand::Readers(readers) = &raw.what;
             finish(&bench::run(&bench::Options::resolve(raw))?, readers.format.json)

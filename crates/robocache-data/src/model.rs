@@ -143,7 +143,7 @@ pub enum Values {
     /// `[samples, shape...]`.
     Numbers(Arc<Tensor>),
     /// Pictures, decoded when asked for.
-    Frames(Frames),
+    Frames(Box<Frames>),
     /// One text per sample.
     Text(Arc<[String]>),
 }

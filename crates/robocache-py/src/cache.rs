@@ -17,7 +17,7 @@ use crate::{array, enter, errors, options};
 /// A cache, opened to be read. Made by `rc.open`.
 #[pyclass(frozen, module = "robocache")]
 pub(crate) struct Cache {
-    inner: Arc<data::Cache>,
+    pub(crate) inner: Arc<data::Cache>,
 }
 
 /// Opens a cache.
@@ -412,7 +412,7 @@ fn choice((from, to, dtype): (String, Option<String>, Option<String>)) -> Result
 }
 
 /// A method's name, or ranges of columns.
-fn spans(method: &Bound<'_, PyAny>) -> Result<Vec<Span>> {
+pub(crate) fn spans(method: &Bound<'_, PyAny>) -> Result<Vec<Span>> {
     let parse = |name: &str| {
         let all = [Interpolation::Linear, Interpolation::Nearest, Interpolation::Previous, Interpolation::Slerp];
         all.into_iter().find(|method| method.name() == name).ok_or_else(|| {

@@ -8,6 +8,7 @@ mod dlpack;
 mod enter;
 mod errors;
 mod input;
+mod loader;
 mod numpy;
 mod options;
 mod output;
@@ -46,5 +47,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<dataset::Finding>()?;
     module.add_class::<dataset::Stream>()?;
     module.add_class::<dataset::StreamInfo>()?;
+    module.add_class::<loader::Batches>()?;
+    module.add_class::<loader::Windows>()?;
     Ok(())
 }

@@ -7,11 +7,13 @@ mod timeline;
 
 use std::path::{Path, PathBuf};
 
-use robocache::{Error, ErrorKind, Result};
+use robocache::{Error, ErrorKind, Result, ensure};
+use robocache_data::cache::Cache;
 use robocache_data::{Dataset, Limits};
 
 use self::look::Look;
-use self::report::{Lengths, Looked, Summary};
+use self::report::{Inspected, Lengths, Looked, Summary};
+use crate::cache::Listing;
 use crate::flags;
 use crate::plot::Target;
 
@@ -33,25 +35,47 @@ impl Options {
     }
 }
 
-pub(crate) fn run(options: &Options) -> Result<Summary> {
+pub(crate) fn run(options: &Options) -> Result<Inspected> {
     inspect(options).map_err(|error| error.op("inspect"))
 }
 
-fn inspect(options: &Options) -> Result<Summary> {
-    let dataset = Dataset::open(&options.path, &Limits::default())?;
-    let only = options.episode.map(|episode| find(&dataset, episode, &options.path)).transpose()?;
+fn inspect(options: &Options) -> Result<Inspected> {
+    let path = &options.path;
+    if !["manifest.json", "plan.json"].iter().any(|name| path.join(name).exists()) {
+        return dataset(&Dataset::open(path, &Limits::default())?, options).map(Inspected::Dataset);
+    }
+    let why = match Cache::open(path) {
+        Ok(found) => return cache(&found, options).map(Inspected::Cache),
+        Err(why) => why,
+    };
+    // The names are common ones, and may be in the folder of a dataset too.
+    match Dataset::open(path, &Limits::default()) {
+        Ok(found) => dataset(&found, options).map(Inspected::Dataset),
+        Err(_) => Err(why),
+    }
+}
+
+fn cache(cache: &Cache, options: &Options) -> Result<Listing> {
+    for (is_set, name) in [(options.episode.is_some(), "--episode"), (options.plot.is_some(), "--plot")] {
+        ensure!(!is_set, name, "this is a cache, where it does nothing");
+    }
+    Listing::of(cache)
+}
+
+fn dataset(dataset: &Dataset, options: &Options) -> Result<Summary> {
+    let only = options.episode.map(|episode| find(dataset, episode, &options.path)).transpose()?;
     let look = match only {
-        Some(at) => Look::at(&dataset, &[at]),
-        None => Look::sample(&dataset),
+        Some(at) => Look::at(dataset, &[at]),
+        None => Look::sample(dataset),
     };
     if let Some(target) = &options.plot {
         let first = (!dataset.is_empty()).then_some(0);
         let at = only.or(first).ok_or_else(|| {
             Error::new(ErrorKind::InvalidArgument, "there is no episode to draw").argument("--plot").path(&options.path)
         })?;
-        target.save(&timeline::draw(&dataset, at, &options.path)?)?;
+        target.save(&timeline::draw(dataset, at, &options.path)?)?;
     }
-    summary(&dataset, look, options)
+    summary(dataset, look, options)
 }
 
 fn summary(dataset: &Dataset, look: Look, options: &Options) -> Result<Summary> {

@@ -6,6 +6,7 @@ use robocache_data::StreamInfo;
 use serde::Serialize;
 
 use super::look::{Stream, Unreadable};
+use crate::cache::Listing;
 use crate::output::{
     Align, Outcome, Paint, Report, Style, Table, WIDTH, bytes, count, hertz, long_duration, plural, printable, shorten,
     wrap,
@@ -19,6 +20,27 @@ const FACT_WIDTH: usize = 10;
 const NAME_LINES: usize = 2;
 /// Episodes that cannot be read, by name.
 const EPISODES_SHOWN: usize = 3;
+
+/// What the folder turned out to be.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Inspected {
+    Dataset(Summary),
+    Cache(Listing),
+}
+
+impl Report for Inspected {
+    fn outcome(&self) -> Outcome {
+        Outcome::Fine
+    }
+
+    fn text(&self, style: Style) -> String {
+        match self {
+            Self::Dataset(summary) => summary.text(style),
+            Self::Cache(listing) => listing.text(style),
+        }
+    }
+}
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary {

@@ -38,26 +38,13 @@ mod interrupted {
     use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::datasets::{interrupt, wait_for};
 
     /// A benchmark that takes long, in a folder of its own.
     fn start(folder: &Folder, stderr: Stdio) -> Child {
         let mut command = robocache();
         command.args(["bench", "readers"]).env("TMPDIR", &folder.0).env("TERM", "xterm").env_remove("NO_PROGRESS");
         command.stdout(Stdio::piped()).stderr(stderr).spawn().unwrap()
-    }
-
-    fn wait_for(what: &str, condition: impl Fn() -> bool) {
-        let started = Instant::now();
-        while !condition() {
-            assert!(started.elapsed() < Duration::from_secs(60), "{what} did not happen");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    fn interrupt(child: &Child) {
-        let id = i32::try_from(child.id()).unwrap();
-        // SAFETY: the process is a child that was not waited for.
-        assert_eq!(unsafe { libc::kill(id, libc::SIGINT) }, 0);
     }
 
     #[test]

@@ -1,11 +1,15 @@
 //! Commands that read datasets.
 
 mod bench;
+mod cache;
 mod check;
+mod ingest;
 mod inspect;
 mod plot;
 
 use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::{Duration, Instant};
 
 use super::{good, json, refused, robocache, run, stderr, stdout};
 
@@ -62,6 +66,21 @@ fn copy(from: &Path, to: &Path) {
             std::fs::copy(&entry, &target).unwrap();
         }
     }
+}
+
+fn wait_for(what: &str, condition: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < Duration::from_secs(60), "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Presses Ctrl-C.
+fn interrupt(child: &Child) {
+    let id = i32::try_from(child.id()).unwrap();
+    // SAFETY: the process is a child that was not waited for.
+    assert_eq!(unsafe { libc::kill(id, libc::SIGINT) }, 0);
 }
 
 #[test]

@@ -28,6 +28,14 @@ pub(crate) trait Fs: Send + Sync + std::fmt::Debug {
     fn sync_dir(&self, path: &Path) -> std::io::Result<()>;
     /// Removes a file or a whole folder.
     fn remove(&self, path: &Path) -> std::io::Result<()>;
+    /// Locks a file for as long as it is open, or says at once that someone else has done so.
+    fn lock(&self, file: &File) -> std::io::Result<()> {
+        // SAFETY: the descriptor is open.
+        match unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    }
 }
 
 /// The real one.
@@ -147,14 +155,12 @@ pub(crate) struct Lock {
 
 impl Lock {
     /// Takes the lock or says who has it.
-    pub(crate) fn take(folder: &Path) -> Result<Self> {
+    pub(crate) fn take(fs: &dyn Fs, folder: &Path) -> Result<Self> {
         let path = folder.join("lock");
         let cannot = |error| file_error(&path, "cannot open the lock", error);
         let mut file =
             OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path).map_err(cannot)?;
-        // SAFETY: the descriptor is open.
-        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
-            let error = std::io::Error::last_os_error();
+        if let Err(error) = fs.lock(&file) {
             if error.kind() == std::io::ErrorKind::WouldBlock {
                 let owner = std::fs::read_to_string(&path).unwrap_or_default();
                 let owner = owner.trim();

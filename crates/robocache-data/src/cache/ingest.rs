@@ -92,6 +92,16 @@ pub fn plan(source: &Path, out: &Path, options: &IngestOptions, limits: &Limits)
 
 /// Does one unit of a plan, for schedulers; several processes can do different units at once.
 pub fn process_unit(out: &Path, unit: usize, strict: bool, limits: &Limits) -> Result<Vec<Skipped>> {
+    process_unit_on(&Os, out, unit, strict, limits)
+}
+
+pub(crate) fn process_unit_on(
+    fs: &dyn Fs,
+    out: &Path,
+    unit: usize,
+    strict: bool,
+    limits: &Limits,
+) -> Result<Vec<Skipped>> {
     let plan: Plan = read_json(&out.join(PLAN))?;
     let unit = plan.units.get(unit).copied();
     let unit =
@@ -103,7 +113,7 @@ pub fn process_unit(out: &Path, unit: usize, strict: bool, limits: &Limits) -> R
     let dataset = Dataset::open(&source.path, limits)?;
     let work = Work {
         root: out,
-        fs: &Os,
+        fs,
         plan: &plan,
         source,
         dataset: &dataset,
@@ -135,7 +145,7 @@ fn prepare(fs: &dyn Fs, out: &Path) -> Result<Lock> {
         return Err(Error::new(ErrorKind::FileError, text).path(out));
     }
     Folder { path: out.to_path_buf(), fs }.create_all()?;
-    let lock = Lock::take(out)?;
+    let lock = Lock::take(fs, out)?;
     Folder { path: out.join(SHARDS), fs }.create_all()?;
     Ok(lock)
 }

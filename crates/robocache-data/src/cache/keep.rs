@@ -7,7 +7,7 @@ use robocache::{Error, ErrorKind, Result};
 use serde::Serialize;
 
 use super::blocks::BLOCK;
-use super::fs::Lock;
+use super::fs::{Lock, Os};
 use super::layout::{MANIFEST, SHARDS};
 use super::{Cache, Manifest, layout};
 use crate::findings::Progress;
@@ -118,7 +118,7 @@ pub struct Collected {
 /// Removes what crashed writers left behind and indices that no manifest names. Nothing that a
 /// reader has open is changed: it is only unlinked.
 pub fn collect_garbage(root: &Path) -> Result<Collected> {
-    let _lock = Lock::take(root)?;
+    let _lock = Lock::take(&Os, root)?;
     let manifest: Option<Manifest> =
         if root.join(MANIFEST).exists() { Some(layout::read_json(&root.join(MANIFEST))?) } else { None };
     let mut collected = Collected { removed: Vec::new(), bytes: 0 };

@@ -15,6 +15,8 @@ mod plan;
 mod shard;
 mod sketch;
 mod stats;
+#[cfg(test)]
+mod tests;
 mod unit;
 
 use std::collections::BTreeMap;
@@ -255,7 +257,8 @@ impl Cache {
         let facts = open.manifest.files.iter().find(|file| file.stream == stream);
         let folder = unit_folder(&self.root, &open.manifest.unit);
         let facts = facts.ok_or_else(|| corrupt(&folder, "the unit has no file for this stream"))?;
-        let shard = Shard::open(&folder, facts)?;
+        let meta = self.streams().get(stream).ok_or_else(|| Error::invalid("stream", "there is no such stream"))?;
+        let shard = Shard::open(&folder, facts, meta)?;
         Ok(slot.get_or_init(|| shard))
     }
 

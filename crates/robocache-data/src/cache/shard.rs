@@ -208,7 +208,8 @@ pub(crate) struct RowsRef<'a> {
 }
 
 impl Shard {
-    pub(crate) fn open(folder: &Path, facts: &ShardFile) -> Result<Self> {
+    pub(crate) fn open(folder: &Path, facts: &ShardFile, stream: &CachedStream) -> Result<Self> {
+        let _ = stream;
         let path = folder.join(&facts.file);
         let file = File::open(&path).map_err(|error| file_error(&path, "cannot open", error))?;
         let length = file.metadata().map_err(|error| file_error(&path, "cannot open", error))?.len();

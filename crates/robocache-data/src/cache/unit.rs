@@ -212,8 +212,7 @@ impl<'a> Work<'a> {
     ) -> Result<()> {
         let file = &mut files[place];
         let mut parts: Vec<(usize, Samples, Frames)> = Vec::new();
-        for number in 0..episodes.len() {
-            let episode = &mut episodes[number];
+        for (number, episode) in episodes.iter_mut().enumerate() {
             if episode.failure.is_some() {
                 continue;
             }
@@ -221,7 +220,7 @@ impl<'a> Work<'a> {
                 let samples = samples.pop().ok_or_else(|| Error::invalid("stream", "nothing was read"))?;
                 ensure_sorted(&samples)?;
                 match &samples.values {
-                    Values::Frames(frames) => Ok((frames.clone(), samples)),
+                    Values::Frames(frames) => Ok(((**frames).clone(), samples)),
                     _ => Err(Error::invalid("stream", "expected pictures")),
                 }
             });

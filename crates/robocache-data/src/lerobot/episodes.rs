@@ -66,8 +66,8 @@ impl Texts {
 impl Episodes {
     pub(super) fn read(root: &Root, info: &Info) -> Result<Self> {
         let keys = info.features.iter().filter(|feature| feature.dtype == "video").map(|feature| feature.name.clone());
-        let mut episodes = Self::default();
-        episodes.cameras = keys.map(|key| Camera { key, places: Vec::new() }).collect();
+        let cameras = keys.map(|key| Camera { key, places: Vec::new() }).collect();
+        let mut episodes = Self { cameras, ..Self::default() };
         match info.version {
             Version::V30 => episodes.read_tables(root)?,
             _ => episodes.read_lines(root, info)?,

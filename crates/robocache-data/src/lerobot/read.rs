@@ -163,7 +163,13 @@ impl LeRobot {
             other => return Err(corrupt(rows.path, format!("expected pictures, the column holds {other}"))),
         };
         let dtype = stream.dtype.unwrap_or(DType::U8);
-        Ok(Values::Frames(Frames::encoded(rows.path, bytes, [height, width, channels], dtype, &self.root.limits)))
+        Ok(Values::Frames(Box::new(Frames::encoded(
+            rows.path,
+            bytes,
+            [height, width, channels],
+            dtype,
+            &self.root.limits,
+        ))))
     }
 
     /// The bytes of pictures that are in the table, or in files that it names.
@@ -199,7 +205,7 @@ impl LeRobot {
         let start = nanoseconds(start).ok_or_else(|| corrupt(&path, format!("the episode starts at {start} s")))?;
         let start = start.saturating_sub(self.shift(&video, times));
         let frames = find_frames(&video, times, start, self.info.fps).map_err(|error| error.path(&path))?;
-        Ok(Values::Frames(Frames::video(video, frames, depth, &self.root.limits)))
+        Ok(Values::Frames(Box::new(Frames::video(video, frames, depth, &self.root.limits))))
     }
 
     /// Version 2: some writers count an episode's stamps from one period on, its video from 0. Where

@@ -69,7 +69,8 @@ fn method(name: &str, kind: Kind, dtype: Option<DType>, width: usize, names: Opt
     }
     let Some(names) = names else {
         let name = name.to_lowercase();
-        let is_quaternion = (name.contains("quat") || name.contains("orientation")) && width % 4 == 0 && width > 0;
+        let is_quaternion =
+            (name.contains("quat") || name.contains("orientation")) && width.is_multiple_of(4) && width > 0;
         return match (is_quaternion, is_gripper(&name)) {
             (true, _) => all(Interpolation::Slerp),
             (_, true) => all(Interpolation::Previous),

@@ -134,7 +134,8 @@ pub(crate) struct View<'a> {
     pub(crate) rows: Vec<Rows<'a>>,
     pub(crate) episode_index: i64,
     pub(crate) task: i64,
-    owned: Vec<Vec<i64>>,
+    /// What the slices above point to, where it is not in the map.
+    _owned: Vec<Vec<i64>>,
 }
 
 /// Views of episodes, made when first used.
@@ -214,6 +215,6 @@ fn look<'a>(cache: &'a Cache, place: usize, keys: &[Key], anchor: &Anchor) -> Re
         rows,
         episode_index: i64::try_from(episode.index).unwrap_or(i64::MAX),
         task: task.and_then(|task| i64::try_from(task).ok()).unwrap_or(-1),
-        owned,
+        _owned: owned,
     })
 }

@@ -132,7 +132,8 @@ impl VideoFile {
     }
 
     /// Whether decoding can start at each frame.
-    pub(crate) fn keyframes(&self) -> impl Iterator<Item = bool> {
+    #[cfg(test)]
+    fn keyframes(&self) -> impl Iterator<Item = bool> {
         self.shown_samples().iter().map(|sample| sample.key)
     }
 

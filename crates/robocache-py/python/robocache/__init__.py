@@ -31,6 +31,7 @@ from robocache._errors import (
     RoboCacheError,
     Unsupported,
 )
+from robocache._loader import Loader
 
 __all__ = [
     "Cache",
@@ -44,6 +45,7 @@ __all__ = [
     "Ingested",
     "InvalidArgument",
     "LimitExceeded",
+    "Loader",
     "NoDevice",
     "OutOfMemory",
     "RoboCacheError",

@@ -5,6 +5,7 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "Batches",
     "Cache",
     "CacheEpisode",
     "CacheEpisodes",
@@ -17,6 +18,7 @@ __all__ = [
     "Finding",
     "Stream",
     "StreamInfo",
+    "Windows",
     "__version__",
     "command_line",
     "ingest_dataset",
@@ -259,3 +261,40 @@ def ingest_dataset(
     tag: str | None,
     step: Any,
 ) -> dict[str, Any]: ...
+
+class Windows:
+    def __new__(
+        cls,
+        cache: Cache,
+        delta_timestamps: list[tuple[str, list[float]]],
+        streams: list[str] | None,
+        anchor: str | None,
+        rate: float | None,
+        methods: list[tuple[str, Any]],
+        tolerance_s: float,
+        causal: bool,
+        time_offset: list[tuple[str, float]],
+        normalize: list[tuple[str, str]],
+        image_dtype: str,
+        episodes: list[int] | None,
+    ) -> Windows: ...
+    def __len__(self) -> int: ...
+    def batch(self, numbers: list[int]) -> dict[str, Any]: ...
+    def batches(
+        self,
+        epoch: int,
+        start: int,
+        size: int,
+        rank: int,
+        world_size: int,
+        drop_last: bool,
+        shuffle: bool,
+        seed: int,
+        weights: list[float] | None,
+        threads: int,
+        prefetch: int,
+    ) -> Batches: ...
+
+class Batches:
+    def __iter__(self) -> Batches: ...
+    def __next__(self) -> dict[str, Any]: ...

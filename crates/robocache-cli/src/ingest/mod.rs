@@ -1,0 +1,119 @@
+//! `robocache ingest`: from a dataset to a cache.
+
+mod options;
+mod report;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use robocache::{Error, ErrorKind, Result, ensure};
+use robocache_data::cache::{self, Cache, CachedSource, IngestOptions, IngestReport, Plan};
+use robocache_data::{Dataset, Limits, Progress};
+
+pub(crate) use self::options::Options;
+use self::options::Work;
+use self::report::{Done, Ingested, OneUnit, Planned, Skips};
+use crate::cache::Listing;
+use crate::progress;
+
+/// Where the plan lies in a cache.
+const PLAN: &str = "plan.json";
+/// What units have after Ctrl-C to take back what they had begun, and the rest to be made known.
+const GRACE: Duration = Duration::from_secs(10);
+
+pub(crate) fn run(options: &Options) -> Result<Done> {
+    let (out, work) = (options.out.clone(), options.work.clone());
+    let job = move |progress: &Progress<'_>| match work {
+        Work::All { source, options } => all(&source, &out, &options, progress).map(Done::Ingested),
+        Work::Plan { source, options } => {
+            ensure_methods(&source, &options)?;
+            let plan = cache::plan(&source, &out, &options, &Limits::default())?;
+            Ok(Done::Planned(Planned { plan }))
+        }
+        Work::Unit { unit, strict } => {
+            ensure_planned(&out)?;
+            let skipped = cache::process_unit(&out, unit, strict, &Limits::default())?;
+            let sources = if skipped.is_empty() { Vec::new() } else { sources(&out)? };
+            Ok(Done::Unit(OneUnit { unit, ok: skipped.is_empty(), skips: Skips { skipped, sources } }))
+        }
+        Work::Merge => merge(&out).map(Done::Ingested),
+    };
+    let worked = progress::run_with_grace("ingest", "frame", options.bar, GRACE, job);
+    worked.map(|worked| worked.result).map_err(|error| error.op("ingest"))
+}
+
+fn all(source: &Path, out: &Path, options: &IngestOptions, progress: &Progress<'_>) -> Result<Ingested> {
+    ensure_methods(source, options)?;
+    // What is wrong with a cache that is there already the ingest says itself.
+    let before = Cache::open(out).ok();
+    let started = Instant::now();
+    let report = cache::ingest(source, out, options, &Limits::default(), progress)?;
+    let seconds = started.elapsed().as_secs_f64();
+    let units = before.as_ref().map_or(0, |cache| cache.units().len());
+    let bytes: u64 = before.iter().flat_map(Cache::units).map(|unit| unit.bytes).sum();
+    // After a crash there may have been more than the manifest said.
+    let bytes_done = (units == report.units_before).then(|| report.bytes.saturating_sub(bytes));
+    ingested(out, report, bytes_done, Some(seconds))
+}
+
+fn merge(out: &Path) -> Result<Ingested> {
+    ensure_planned(out)?;
+    let report = cache::merge(out)?;
+    ingested(out, report, None, None)
+}
+
+fn ingested(out: &Path, report: IngestReport, bytes_done: Option<u64>, seconds: Option<f64>) -> Result<Ingested> {
+    let listing = Listing::of(&Cache::open(out)?)?;
+    Ok(Ingested {
+        path: out.to_path_buf(),
+        ok: report.skipped.is_empty(),
+        complete: listing.complete,
+        episodes: listing.episodes,
+        frames: listing.frames,
+        bytes: listing.bytes,
+        units_before: report.units_before,
+        units_done: report.units_done,
+        frames_done: report.frames,
+        bytes_done,
+        seconds,
+        skips: Skips { skipped: report.skipped, sources: listing.sources },
+    })
+}
+
+/// The sources of a plan; opening the cache would take all units that are done.
+fn sources(out: &Path) -> Result<Vec<CachedSource>> {
+    let path = out.join(PLAN);
+    let failed = |text: &str| Error::new(ErrorKind::CorruptData, text).path(&path);
+    let bytes = std::fs::read(&path).map_err(|error| failed("cannot read").caused_by(error))?;
+    let plan: Plan = serde_json::from_slice(&bytes).map_err(|error| failed("expected a plan").caused_by(error))?;
+    Ok(plan.sources)
+}
+
+/// Nothing is made of a folder without a plan.
+fn ensure_planned(out: &Path) -> Result<()> {
+    if out.join(PLAN).exists() {
+        return Ok(());
+    }
+    let text = "there is no plan in this folder; make one with robocache ingest --plan SRC OUT";
+    Err(Error::new(ErrorKind::FileError, text).path(out))
+}
+
+/// A name with a slip in it would do nothing.
+fn ensure_methods(source: &Path, options: &IngestOptions) -> Result<()> {
+    if options.methods.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<String> = match &options.streams {
+        Some(choices) => {
+            choices.iter().map(|choice| choice.to.clone().unwrap_or_else(|| choice.from.clone())).collect()
+        }
+        None => {
+            let dataset = Dataset::open(source, &Limits::default())?;
+            dataset.streams().iter().map(|stream| stream.name.clone()).collect()
+        }
+    };
+    for (key, _) in &options.methods {
+        ensure!(names.contains(key), "--method", "there is no {key:?}; the streams are {}", names.join(", "));
+    }
+    Ok(())
+}

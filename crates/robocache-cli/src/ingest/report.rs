@@ -1,0 +1,240 @@
+//! What an ingest did, for people and machines.
+
+use std::path::{Path, PathBuf};
+
+use robocache_data::cache::{CachedSource, Plan, Skipped, Unit};
+use robocache_data::{Finding, Level};
+use serde::Serialize;
+
+use crate::cache::tag_among;
+use crate::fold::{fold, lines_text};
+use crate::output::{Align, Outcome, Paint, Report, Style, Table, bytes, count, duration, plural, printable};
+
+/// Units of a plan that are shown; JSON has them all.
+const UNITS_SHOWN: usize = 40;
+
+/// What came of the command.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Done {
+    Ingested(Ingested),
+    Planned(Planned),
+    Unit(OneUnit),
+}
+
+impl Report for Done {
+    fn outcome(&self) -> Outcome {
+        let ok = match self {
+            Self::Ingested(done) => done.ok,
+            Self::Planned(_) => true,
+            Self::Unit(done) => done.ok,
+        };
+        if ok { Outcome::Fine } else { Outcome::Findings }
+    }
+
+    fn text(&self, style: Style) -> String {
+        match self {
+            Self::Ingested(done) => done.text(style),
+            Self::Planned(plan) => plan.text(style),
+            Self::Unit(unit) => unit.text(style),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Ingested {
+    pub(super) path: PathBuf,
+    /// Whether no episode of the cache's sources was skipped.
+    pub(super) ok: bool,
+    /// Whether all that was planned is done.
+    pub(super) complete: bool,
+    /// These three of the whole cache.
+    pub(super) episodes: usize,
+    pub(super) frames: u64,
+    pub(super) bytes: u64,
+    pub(super) units_before: usize,
+    pub(super) units_done: usize,
+    pub(super) frames_done: u64,
+    /// Absent where it is not known what there was before.
+    pub(super) bytes_done: Option<u64>,
+    /// Absent where units were only put together.
+    pub(super) seconds: Option<f64>,
+    #[serde(flatten)]
+    pub(super) skips: Skips,
+}
+
+impl Ingested {
+    fn text(&self, style: Style) -> String {
+        let path = printable(&self.path.display().to_string());
+        let mut table = Table::new(&[("cache", Align::Left), (&path, Align::Left)]);
+        let mut rows = vec![
+            ("episodes", count(self.episodes as u64)),
+            ("frames", count(self.frames)),
+            ("size", bytes(self.bytes)),
+        ];
+        if let Some(seconds) = self.seconds {
+            rows.push(("time", self.speed(seconds)));
+        }
+        for (name, value) in rows {
+            table.row([(name.to_owned(), Paint::Plain), (value, Paint::Plain)]);
+        }
+        let paint = if self.complete { Paint::Good } else { Paint::Doubtful };
+        format!("{}{}{}\n", table.text(style), self.skips.text(style), style.paint(&self.closing(), paint))
+    }
+
+    /// How long it took, and how fast that was.
+    fn speed(&self, seconds: f64) -> String {
+        let mut parts = vec![duration(seconds)];
+        if self.units_done > 0 {
+            let per_second = |number: u64| number as f64 / seconds.max(1e-6);
+            parts.push(format!("{} frames/s", count(per_second(self.frames_done) as u64)));
+            parts.extend(self.bytes_done.map(|bytes| format!("{:.1} MB/s", per_second(bytes) / 1e6)));
+        }
+        parts.join(", ")
+    }
+
+    fn closing(&self) -> String {
+        let units = |number: usize| plural(number as u64, "unit");
+        let done = match (self.units_before, self.units_done) {
+            (before, 0) => format!("{} there", units(before)),
+            (0, done) => format!("{} done", units(done)),
+            (before, done) => format!("{} done, {} there before", units(done), units(before)),
+        };
+        let state = if self.complete { "the cache is complete" } else { "more is planned: the cache is not complete" };
+        format!("{done}; {state}")
+    }
+}
+
+/// The plan as it lies in the cache.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Planned {
+    pub(super) plan: Plan,
+}
+
+impl Planned {
+    fn text(&self, style: Style) -> String {
+        let columns =
+            [("unit", Align::Right), ("source", Align::Left), ("episodes", Align::Left), ("frames", Align::Right)];
+        let mut table = Table::new(&columns);
+        let units = &self.plan.units;
+        for Unit { unit, source, first, end, frames } in units.iter().take(UNITS_SHOWN) {
+            let tag = self.plan.sources.get(*source).map_or("", |source| source.tag.as_str());
+            let places =
+                if end - first == 1 { first.to_string() } else { format!("{first}-{}", end.saturating_sub(1)) };
+            let cells = [unit.to_string(), printable(tag), places, count(*frames)];
+            table.row(cells.map(|text| (text, Paint::Plain)));
+        }
+        let mut text = table.text(style);
+        if let Some(more @ 1..) = units.len().checked_sub(UNITS_SHOWN) {
+            text += &format!("... and {} more (--json lists all)\n", count(more as u64));
+        }
+        let frames: u64 = units.iter().map(|unit| unit.frames).sum();
+        let totals = [
+            plural(units.len() as u64, "unit"),
+            plural(frames, "frame"),
+            plural(self.plan.streams.len() as u64, "stream"),
+        ];
+        format!("{text}{}\n", totals.join(", "))
+    }
+}
+
+/// One unit that was done for a scheduler.
+#[derive(Debug, Serialize)]
+pub(crate) struct OneUnit {
+    pub(super) unit: usize,
+    /// Whether none of its episodes was skipped.
+    pub(super) ok: bool,
+    #[serde(flatten)]
+    pub(super) skips: Skips,
+}
+
+impl OneUnit {
+    fn text(&self, style: Style) -> String {
+        format!("unit {} is done\n{}", self.unit, self.skips.text(style))
+    }
+}
+
+/// Episodes that could not be taken.
+#[derive(Debug, Serialize)]
+pub(crate) struct Skips {
+    pub(super) skipped: Vec<Skipped>,
+    #[serde(skip)]
+    pub(super) sources: Vec<CachedSource>,
+}
+
+impl Skips {
+    /// Those with the same reason are one line.
+    fn text(&self, style: Style) -> String {
+        if self.skipped.is_empty() {
+            return String::new();
+        }
+        let finding = |Skipped { source, episode, reason }: &Skipped| {
+            let root = self.sources.get(*source).map(|source| source.path.as_path());
+            let (message, path) = root.map_or((reason.as_str(), None), |root| apart(reason, root));
+            Finding {
+                level: Level::Error,
+                code: "skipped",
+                episode: Some(*episode),
+                stream: tag_among(&self.sources, *source).map(str::to_owned),
+                path,
+                message: message.to_owned(),
+            }
+        };
+        let findings: Vec<Finding> = self.skipped.iter().map(finding).collect();
+        let title = format!("{} skipped", plural(findings.len() as u64, "episode"));
+        format!("\n{}\n{}\n", style.paint(&title, Paint::Bad), lines_text(&fold(&findings)))
+    }
+}
+
+/// A reason without the file in it, which each episode may have its own of, and the file.
+fn apart<'a>(reason: &'a str, root: &Path) -> (&'a str, Option<PathBuf>) {
+    // Sources are known by their full path, but errors say it as it was typed.
+    let name = root.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let inner = reason.strip_suffix(')').and_then(|text| text.split_once(" ("));
+    match inner {
+        Some((message, path))
+            if !name.is_empty() && Path::new(path).components().any(|part| *part.as_os_str() == *name) =>
+        {
+            (message, Some(PathBuf::from(path)))
+        }
+        _ => (reason, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_do_not_keep_reasons_apart() {
+        let root = Path::new("/data/arm");
+        assert_eq!(apart("too short (data/arm/e1.parquet)", root), ("too short", Some("data/arm/e1.parquet".into())));
+        assert_eq!(apart("too short (of 3)", root), ("too short (of 3)", None));
+        assert_eq!(apart("too short", root), ("too short", None));
+    }
+
+    #[test]
+    fn skipped_episodes_are_folded() {
+        let source = |tag: &str| CachedSource {
+            path: format!("/data/{tag}").into(),
+            format: String::new(),
+            fingerprint: String::new(),
+            tag: tag.to_owned(),
+            rate: None,
+            episodes: 9,
+            streams: Vec::new(),
+            tasks: Vec::new(),
+        };
+        let skipped = |source: usize, episode: u64| Skipped {
+            source,
+            episode,
+            reason: format!("too short (/data/{}/{episode}.parquet)", ["a", "b"][source]),
+        };
+        let one = Skips { skipped: (1..4).map(|episode| skipped(0, episode)).collect(), sources: vec![source("a")] };
+        assert_eq!(one.text(Style::PLAIN), "\n3 episodes skipped\n  episodes 1-3: too short\n\n");
+        let two = Skips { skipped: vec![skipped(0, 1), skipped(1, 1)], sources: vec![source("a"), source("b")] };
+        let lines = "  episode 1, a, /data/a/1.parquet: too short\n  episode 1, b, /data/b/1.parquet: too short\n";
+        assert_eq!(two.text(Style::PLAIN), format!("\n2 episodes skipped\n{lines}\n"));
+    }
+}
