@@ -11,7 +11,12 @@ ROOT = Path(__file__).parents[3]
 
 
 # What each example says when it worked.
-SAYS = {"align_streams.py": "largest error", "ingest_dataset.py": "0 findings"}
+SAYS = {
+    "align_streams.py": "largest error",
+    "ingest_dataset.py": "0 findings",
+    "train_ddp.py": "samples once each",
+    "train_policy.py": "the loss fell",
+}
 
 
 def run(*command: str) -> str:

@@ -130,10 +130,15 @@ impl Cache {
 
     /// The place of a stream.
     pub fn stream(&self, name: &str) -> Result<usize> {
+        self.find(name, "stream")
+    }
+
+    /// As [`Cache::stream`], with the argument that the name was given in.
+    pub(crate) fn find(&self, name: &str, argument: &'static str) -> Result<usize> {
         let streams = self.streams();
         streams.iter().position(|stream| stream.name == name).ok_or_else(|| {
             let names: Vec<_> = streams.iter().map(|stream| &*stream.name).collect();
-            Error::invalid("stream", format!("there is no {name:?}; the streams are {}", names.join(", ")))
+            Error::invalid(argument, format!("there is no {name:?}; the streams are {}", names.join(", ")))
         })
     }
 

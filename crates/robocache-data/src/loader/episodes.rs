@@ -96,7 +96,7 @@ fn anchors(cache: &Cache, place: usize, options: &WindowOptions) -> Result<u64> 
     match &options.anchor {
         Anchor::Frames => Ok(cache.episode(place)?.length),
         Anchor::Stream(name) => {
-            let stream = cache.stream(name).map_err(|error| error.argument("anchor"))?;
+            let stream = cache.find(name, "anchor")?;
             Ok(cache.count(place, stream))
         }
         Anchor::Rate(rate) => {

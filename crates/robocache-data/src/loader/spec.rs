@@ -132,7 +132,7 @@ pub(crate) fn keys(cache: &Cache, options: &WindowOptions) -> Result<Vec<Key>> {
     let tolerance = options.tolerance_s;
     ensure!(tolerance.is_finite() && tolerance >= 0.0, "tolerance_s", "expected seconds, got {tolerance}");
     for (name, what) in named(options) {
-        cache.stream(name).map_err(|error| error.argument(what))?;
+        cache.find(name, what)?;
     }
     let wanted = |stream: &&CachedStream| {
         let has_offsets = options.delta_timestamps.iter().any(|(name, _)| *name == stream.name);

@@ -327,13 +327,14 @@ impl LeafPages {
 
     /// The body of a page, kept for the next read if this one leaves some of it.
     fn unpack(&self, next: Option<usize>, page: &Page) -> Result<Bytes> {
-        let unpack = || Scratch::with(|scratch| scratch.unpacker.take(&self.reads, self.pages.codec, page));
+        let unpack =
+            |memory| Scratch::with(|scratch| scratch.unpacker.take(&self.reads, self.pages.codec, page, memory));
         let covered = |part: &Range<u64>| {
             let aligned = self.pages.aligned && next.is_some();
             aligned && part.start <= page.first_row && page.first_row + page.rows <= part.end
         };
         if self.part.as_ref().is_none_or(covered) {
-            return unpack().map(Bytes::from);
+            return unpack(Vec::new()).map(Bytes::from);
         }
         let key = Key { group: self.place.0, leaf: self.place.1, page: next };
         let page = self.cache.get(key, u64::from(page.uncompressed), &self.budget, unpack)?;

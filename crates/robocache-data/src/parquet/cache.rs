@@ -46,6 +46,14 @@ struct Entry {
     slot: Slot,
 }
 
+impl Entry {
+    /// The memory of a page that nobody uses any more: new memory costs more than a page.
+    fn into_memory(self) -> Option<Vec<u8>> {
+        let page = Arc::try_unwrap(self.slot).ok()?.into_inner().unwrap_or_else(PoisonError::into_inner)?;
+        Arc::try_unwrap(page).ok()?.bytes.try_into_mut().ok().map(Vec::from)
+    }
+}
+
 /// The pages, the last used at the end.
 #[derive(Debug, Default)]
 struct Kept {
@@ -63,26 +71,29 @@ impl Kept {
         self.entries.last().map(|entry| Arc::clone(&entry.slot))
     }
 
-    fn drop_at(&mut self, place: usize) {
+    fn remove(&mut self, place: usize) -> Entry {
         let entry = self.entries.remove(place);
         self.bytes = self.bytes.saturating_sub(entry.bytes);
+        entry
     }
 
-    fn insert(&mut self, key: Key, bytes: u64, most: u64) -> Slot {
+    /// A place for a page, and an entry that had to go for it.
+    fn insert(&mut self, key: Key, bytes: u64, most: u64) -> (Slot, Option<Entry>) {
+        let mut gone = None;
         let alike = |entry: &Entry| entry.key.leaf == key.leaf && entry.key.page.is_some() == key.page.is_some();
         let most_alike = if key.page.is_some() { PAGES_PER_LEAF } else { 1 };
         if self.entries.iter().filter(|entry| alike(entry)).count() >= most_alike
             && let Some(place) = self.entries.iter().position(alike)
         {
-            self.drop_at(place);
+            gone = Some(self.remove(place));
         }
         while self.bytes.saturating_add(bytes) > most && !self.entries.is_empty() {
-            self.drop_at(0);
+            gone = Some(self.remove(0));
         }
         let slot = Slot::default();
         self.bytes = self.bytes.saturating_add(bytes);
         self.entries.push(Entry { key, bytes, slot: Arc::clone(&slot) });
-        slot
+        (slot, gone)
     }
 }
 
@@ -113,33 +124,40 @@ impl Cache {
         drop(kept);
     }
 
-    /// A page of so many bytes: the one that is kept, else what `unpack` gives, which is then kept
-    /// if there is room for it. Threads that want the same page unpack it once.
+    /// A page of so many bytes: the one that is kept, else what `unpack` makes, which is then kept
+    /// if there is room for it. Threads that want the same page unpack it once. `unpack` is given
+    /// memory to use.
     pub(super) fn get(
         &self,
         key: Key,
         bytes: u64,
         budget: &Budget,
-        unpack: impl FnOnce() -> Result<Vec<u8>>,
+        unpack: impl FnOnce(Vec<u8>) -> Result<Vec<u8>>,
     ) -> Result<Arc<Unpacked>> {
         let found = self.lock().find(key);
-        let slot = match found {
-            Some(slot) => slot,
+        let (slot, gone) = match found {
+            Some(slot) => (slot, None),
             None if bytes <= self.most && budget.keep(bytes) => {
                 let mut kept = self.lock();
                 // Another thread may have been first.
-                kept.find(key).unwrap_or_else(|| kept.insert(key, bytes, self.most))
+                match kept.find(key) {
+                    Some(slot) => (slot, None),
+                    None => kept.insert(key, bytes, self.most),
+                }
             }
-            None => return unpack().map(Unpacked::new),
+            None => return unpack(Vec::new()).map(Unpacked::new),
         };
         let mut page = slot.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(page) = &*page {
             return Ok(Arc::clone(page));
         }
-        let unpacked = unpack().map(Unpacked::new).inspect_err(|_| {
+        // Memory that is much too large would not be counted.
+        let fits = |memory: &Vec<u8>| u64::try_from(memory.capacity()).is_ok_and(|size| size / 2 <= bytes);
+        let memory = gone.and_then(Entry::into_memory).filter(fits).unwrap_or_default();
+        let unpacked = unpack(memory).map(Unpacked::new).inspect_err(|_| {
             let mut kept = self.lock();
             if let Some(place) = kept.entries.iter().position(|entry| entry.key == key) {
-                kept.drop_at(place);
+                kept.remove(place);
             }
         })?;
         *page = Some(Arc::clone(&unpacked));
@@ -162,7 +180,7 @@ mod tests {
         let budget = Budget::new(&Limits { max_alloc: 1 << 20, ..Limits::default() }, 0, &cache);
         let unpacks = |key: Key| {
             let mut count = 0;
-            let page = cache.get(key, 100, &budget, || {
+            let page = cache.get(key, 100, &budget, |_| {
                 count += 1;
                 Ok(vec![7; 100])
             });
@@ -185,7 +203,7 @@ mod tests {
         let budget = Budget::new(&limits, 0, &cache);
         let path = std::path::Path::new("x");
         let put = |leaf: usize, bytes: usize| {
-            cache.get(key(0, leaf, Some(0)), bytes as u64, &budget, || Ok(vec![0; bytes])).map(drop)
+            cache.get(key(0, leaf, Some(0)), bytes as u64, &budget, |_| Ok(vec![0; bytes])).map(drop)
         };
         (0..10).for_each(|leaf| put(leaf, 50_000).unwrap());
         assert_eq!(cache.bytes(), 100_000);
@@ -199,7 +217,7 @@ mod tests {
         assert_eq!(cache.bytes(), 0);
         assert!(next.take(1, "x", path).is_err() && !next.keep(1));
         // What fails is not kept.
-        let failed = cache.get(key(0, 0, None), 10, &budget, || Err(robocache::Error::invalid("x", "y")));
+        let failed = cache.get(key(0, 0, None), 10, &budget, |_| Err(robocache::Error::invalid("x", "y")));
         assert!(failed.is_err() && cache.bytes() == 0);
     }
 }

@@ -92,15 +92,17 @@ impl Unpacker {
         Ok(all)
     }
 
-    /// As [`Self::load`], in memory of its own.
-    pub(super) fn take(&mut self, reads: &Reads, codec: Codec, page: &Page) -> Result<Vec<u8>> {
-        let mut out = Vec::new();
-        let body = self.load(reads, codec, page, &mut out)?;
-        if !is_packed(codec, page) {
-            // It may lie in what was read ahead.
-            return Ok(body.to_vec());
+    /// As [`Self::load`], in `memory` or new one.
+    pub(super) fn take(&mut self, reads: &Reads, codec: Codec, page: &Page, mut memory: Vec<u8>) -> Result<Vec<u8>> {
+        let body = self.load(reads, codec, page, &mut memory)?;
+        let size = body.len();
+        // A body that was read ahead is not in the memory that was given for it.
+        let ahead = reads.is_ahead(body).then(|| body.to_vec());
+        if let Some(body) = ahead {
+            return Ok(body);
         }
-        Ok(out)
+        memory.truncate(size);
+        Ok(memory)
     }
 }
 

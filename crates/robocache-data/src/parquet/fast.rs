@@ -370,7 +370,7 @@ impl Reader<'_> {
         if !keep {
             return unpacker.load(&self.reads, pages.codec, page, memory).map(Loaded::Scratch);
         }
-        let unpack = || unpacker.take(&self.reads, pages.codec, page);
+        let unpack = |memory| unpacker.take(&self.reads, pages.codec, page, memory);
         let bytes = u64::from(page.uncompressed);
         self.file.cache.get(key, bytes, &self.budget, unpack).map(Loaded::Kept)
     }

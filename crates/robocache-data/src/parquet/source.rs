@@ -137,6 +137,11 @@ impl Reads {
         self.ahead.1.get(from..from.checked_add(bytes)?)
     }
 
+    /// Whether bytes lie in what was read ahead.
+    pub(super) fn is_ahead(&self, bytes: &[u8]) -> bool {
+        self.ahead.1.as_ptr_range().contains(&bytes.as_ptr())
+    }
+
     /// The bytes of one place, in `buffer` unless they were read ahead.
     pub(super) fn view<'a>(&'a self, at: u64, bytes: u64, buffer: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         let size = self.within(at, bytes)?;

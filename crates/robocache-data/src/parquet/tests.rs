@@ -335,6 +335,65 @@ fn pages_outside_the_rows_are_not_touched() {
     }
 }
 
+/// Rows of every column, each in the way that reads it.
+fn episode(file: &ParquetFile, columns: &[(&'static str, ArrayRef, Vec<usize>)], rows: Range<u64>) -> Vec<Vec<u8>> {
+    let read = |(name, array, shape): &(&str, ArrayRef, Vec<usize>)| match array.data_type() {
+        DataType::Utf8 => format!("{:?}", file.read(&[name], rows.clone()).unwrap()).into_bytes(),
+        _ => bits(&file.numbers(name, rows.clone(), shape).unwrap()).unwrap(),
+    };
+    columns.iter().map(read).collect()
+}
+
+#[test]
+fn the_episodes_of_one_row_group_unpack_every_page_once() {
+    const EPISODE: u64 = 33;
+    let folder = Folder::new("once");
+    let path = folder.0.join("x.parquet");
+    let mut columns = columns();
+    columns.retain(|(name, ..)| ["state", "action", "image", "index", "f64", "u8", "done", "flags"].contains(name));
+    let names = StringArray::from_iter_values((0..ROWS).map(|row| format!("task {}", row % 50)));
+    columns.push(("names", Arc::new(names), vec![]));
+    let arrays: Vec<_> = columns.iter().map(|(name, array, _)| (*name, Arc::clone(array))).collect();
+    for (way, properties) in all_properties().filter(|(way, _)| way.contains(" 128 100000 ")) {
+        write(&path, &arrays, properties);
+        let open = || ParquetFile::open(&path, &Limits::default()).unwrap();
+        let episodes = || (0..ROWS as u64).step_by(EPISODE as usize).map(|at| at..(at + EPISODE).min(ROWS as u64));
+        let fresh: Vec<_> = episodes().map(|rows| episode(&open(), &columns, rows)).collect();
+        let file = open();
+        for (rows, want) in episodes().zip(&fresh) {
+            assert_eq!(&episode(&file, &columns, rows.clone()), want, "{way}: {rows:?}");
+        }
+        let mut places = file.source.unpacked.lock().unwrap().clone();
+        let all: usize = (0..columns.len())
+            .map(|leaf| file.pages(&file.source.open().unwrap(), 0, leaf).unwrap())
+            .map(|pages| pages.data.len() + usize::from(pages.dictionary.is_some()))
+            .sum();
+        assert!(all > columns.len() * 5, "{way}: only {all} pages");
+        assert_eq!(places.len(), all, "{way}");
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), all, "{way}");
+        assert!(file.cache.bytes() > 0);
+
+        let shared = open();
+        std::thread::scope(|scope| {
+            for first in 0..4 {
+                let (shared, fresh, columns) = (&shared, &fresh, &columns);
+                let mine = episodes().zip(fresh).skip(first).step_by(4);
+                scope.spawn(move || mine.for_each(|(rows, want)| assert_eq!(&episode(shared, columns, rows), want)));
+            }
+        });
+    }
+    // What is kept is not given for a file that has changed.
+    let file = ParquetFile::open(&path, &Limits::default()).unwrap();
+    file.numbers("state", 0..10, &[14]).unwrap();
+    std::fs::OpenOptions::new().append(true).open(&path).unwrap().set_len(file.source.bytes() - 1).unwrap();
+    let error = file.numbers("state", 0..10, &[14]).unwrap_err();
+    assert!(error.kind() == ErrorKind::FileError && error.to_string().contains("was changed"), "{error}");
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(file.read(&["names"], 0..10).unwrap_err().kind(), ErrorKind::FileError);
+}
+
 #[test]
 fn metadata_and_types_are_those_of_the_file() {
     let mut forged = forge::File::numbers(forge::INT64, 0, Vec::new());

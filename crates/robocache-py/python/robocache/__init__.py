@@ -7,6 +7,7 @@ array([[0.5],
        [2.5]])
 """
 
+from robocache import presets
 from robocache._cache import Cache
 from robocache._core import (
     Dataset,
@@ -55,6 +56,7 @@ __all__ = [
     "dataset",
     "ingest",
     "open",
+    "presets",
     "resample",
     "synchronize",
     "warmup",

@@ -70,6 +70,12 @@ class Cache:
                 stats[name][key] = array[:, None, None] if picture and key != "count" else array
         return stats
 
+    def windows(self, **options: Any) -> Any:
+        """The samples as a map-style dataset; the options of `rc.Loader` about windows."""
+        from robocache._loader import Windows
+
+        return Windows(self, **options)
+
     @cached_property
     def meta(self) -> Meta:
         """What LeRobot keeps in a dataset's `meta`."""

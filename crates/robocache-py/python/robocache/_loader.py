@@ -97,7 +97,6 @@ class Loader:
             )
         self.cache = cache
         self.batch_size = batch_size
-        self.image_transform = image_transform
         self.shuffle, self.seed, self.drop_last = shuffle, seed, drop_last
         self.threads = threads or len(os.sched_getaffinity(0))
         self.prefetch = prefetch
@@ -106,27 +105,26 @@ class Loader:
         self.weights = _weights(cache, weights)
         self.epoch = 0
         self._position = 0
-        self._images = [key for key, info in cache.streams.items() if info.kind in ("image", "video")]
-        chosen = _episodes(cache, episodes, tasks, filter, split, seed)
-        self._windows = _core.Windows(
-            cache._core,
-            [(key, list(offsets)) for key, offsets in (delta_timestamps or {}).items()],
-            None if streams is None else list(streams),
-            anchor,
-            rate,
-            list((methods or {}).items()),
-            tolerance_s,
-            causal,
-            list((time_offset or {}).items()),
-            list((normalize or {}).items()),
-            image_dtype,
-            chosen,
+        self.windows = Windows(
+            cache,
+            delta_timestamps=delta_timestamps,
+            streams=streams,
+            anchor=anchor,
+            rate=rate,
+            methods=methods,
+            tolerance_s=tolerance_s,
+            causal=causal,
+            time_offset=time_offset,
+            episodes=_episodes(cache, episodes, tasks, filter, split, seed),
+            normalize=normalize,
+            image_transform=image_transform,
+            image_dtype=image_dtype,
         )
 
     @property
     def num_samples(self) -> int:
         """Samples of an epoch, of all ranks."""
-        return len(self._windows)
+        return len(self.windows)
 
     def __len__(self) -> int:
         """Batches of an epoch, of each rank, from its start."""
@@ -140,7 +138,7 @@ class Loader:
             self.drop_last and self._position + step > self.num_samples
         ):
             self.epoch, self._position = self.epoch + 1, 0
-        batches = self._windows.batches(
+        batches = self.windows._core.batches(
             self.epoch,
             self._position,
             self.batch_size,
@@ -159,25 +157,26 @@ class Loader:
             yield self._finish(batch)
 
     def _finish(self, batch: dict[str, Any]) -> dict[str, Any]:
-        import numpy as np
-        import torch
-
-        out: dict[str, Any] = {}
-        for key, value in batch.items():
-            if isinstance(value, np.ndarray):
-                tensor = torch.from_numpy(value)
-                out[key] = tensor.pin_memory() if self.pin_memory else tensor
-            else:
-                out[key] = value
-        if self.image_transform is not None:
-            for key in self._images:
-                if key in out:
-                    out[key] = self.image_transform(out[key])
-        if "task_index" in out:
-            tasks = self.cache.meta.tasks
-            numbers = out["task_index"].reshape(len(out["task_index"]), -1)[:, 0].tolist()
-            out["task"] = [tasks[n] if 0 <= n < len(tasks) else "" for n in numbers]
+        out = self.windows.to_torch(batch)
+        if self.pin_memory:
+            out = {key: x.pin_memory() if hasattr(x, "pin_memory") else x for key, x in out.items()}
         return out
+
+    def dataset(self) -> Any:
+        """The batches of an epoch as a `torch.utils.data.IterableDataset`.
+
+        `DataLoader(loader.dataset(), batch_size=None)` gives them as they are. With
+        `num_workers > 0` each worker takes every n-th batch of this rank; the threads of the
+        loader make that unnecessary.
+        """
+        from robocache._torch import IterableWindows
+
+        return IterableWindows(self)
+
+    @property
+    def meta(self) -> Any:
+        """The cache's metadata in LeRobot's shape."""
+        return self.cache.meta
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader is: the next unseen sample of all ranks."""
@@ -210,6 +209,88 @@ class Loader:
         if not 0 <= position <= self.num_samples:
             raise _invalid("state", f"position {position} is outside 0 to {self.num_samples}")
         self.epoch, self._position = epoch, position
+
+
+class Windows:
+    """The samples of a cache, a map-style dataset: `windows[i]`, `len(windows)`.
+
+    `DataLoader(windows, batch_size=64, num_workers=4)` works, also with samplers: every sample is
+    made by itself in the worker that asks for it. Made by `cache.windows(...)`.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        *,
+        delta_timestamps: Mapping[str, Sequence[float]] | None = None,
+        streams: Sequence[str] | None = None,
+        anchor: str | None = None,
+        rate: float | None = None,
+        methods: Mapping[str, Any] | None = None,
+        tolerance_s: float = 1e-4,
+        causal: bool = False,
+        time_offset: Mapping[str, float] | None = None,
+        episodes: Sequence[int] | None = None,
+        normalize: Mapping[str, _Scaling] | None = None,
+        image_transform: Callable[[Any], Any] | None = None,
+        image_dtype: Literal["uint8", "float32"] = "uint8",
+    ) -> None:
+        self.cache = cache
+        self.image_transform = image_transform
+        self._images = [k for k, info in cache.streams.items() if info.kind in ("image", "video")]
+        self._core = _core.Windows(
+            cache._core,
+            [(key, list(offsets)) for key, offsets in (delta_timestamps or {}).items()],
+            None if streams is None else list(streams),
+            anchor,
+            rate,
+            list((methods or {}).items()),
+            tolerance_s,
+            causal,
+            list((time_offset or {}).items()),
+            list((normalize or {}).items()),
+            image_dtype,
+            None if episodes is None else list(episodes),
+        )
+
+    def __len__(self) -> int:
+        return len(self._core)
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        """One sample, without an axis of batch."""
+        if number < 0:
+            number += len(self)
+        if not 0 <= number < len(self):
+            raise IndexError(f"sample {number} of {len(self)}")
+        return {key: value[0] for key, value in self.batch([number]).items()}
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+        """Several samples at once, as torch's DataLoader asks for them."""
+        batch = self.batch(numbers)
+        return [{key: x[at] for key, x in batch.items()} for at in range(len(numbers))]
+
+    def batch(self, numbers: Sequence[int]) -> dict[str, Any]:
+        """The batch of some samples, made here and now."""
+        return self.to_torch(self._core.batch([int(number) for number in numbers]))
+
+    def to_torch(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Arrays as tensors, pictures transformed, tasks as words."""
+        import numpy as np
+        import torch
+
+        out = {
+            key: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+            for key, value in batch.items()
+        }
+        if self.image_transform is not None:
+            for key in self._images:
+                if key in out:
+                    out[key] = self.image_transform(out[key])
+        if "task_index" in out:
+            tasks = self.cache.meta.tasks
+            numbers = out["task_index"].reshape(len(out["task_index"]), -1)[:, 0].tolist()
+            out["task"] = [tasks[n] if 0 <= n < len(tasks) else "" for n in numbers]
+        return out
 
 
 def _invalid(argument: str, message: str) -> InvalidArgument:
