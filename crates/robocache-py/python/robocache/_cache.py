@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from robocache import _core
 
 if TYPE_CHECKING:
-    import numpy as np
+    import numpy.typing as npt
 
 _PICTURES = ("image", "video", "depth")
 
@@ -57,11 +57,11 @@ class Cache:
         return len(self._core)
 
     @cached_property
-    def stats(self) -> dict[str, dict[str, np.ndarray]]:
+    def stats(self) -> dict[str, dict[str, npt.NDArray[Any]]]:
         """Statistics in LeRobot's shape: `stats[key]["mean"]`, pictures as `[C,1,1]` in [0,1]."""
         import numpy as np
 
-        stats: dict[str, dict[str, np.ndarray]] = {}
+        stats: dict[str, dict[str, npt.NDArray[Any]]] = {}
         for name, numbers in self._core.raw_stats().items():
             picture = self.streams[name].kind in _PICTURES
             stats[name] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import sys
@@ -37,7 +38,7 @@ def dataset(path: str | os.PathLike[str]) -> _core.Dataset:
 
 def _download(name: str) -> str:
     try:
-        import huggingface_hub
+        huggingface_hub = importlib.import_module("huggingface_hub")
     except ImportError as error:
         raise Unsupported(
             f"dataset: there is no folder {name!r} here; to get a dataset of that name from the "
@@ -46,7 +47,7 @@ def _download(name: str) -> str:
             argument="path",
         ) from error
     try:
-        return huggingface_hub.snapshot_download(repo_id=name, repo_type="dataset")
+        return str(huggingface_hub.snapshot_download(repo_id=name, repo_type="dataset"))
     except Exception as error:
         raise FileError(
             f"dataset: there is no folder {name!r} here, and the hub did not give it: {error}",

@@ -1,0 +1,38 @@
+"""Windows beside those of the LeRobot library itself (0.4.4); skipped where it is not installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import robocache as rc
+
+pytestmark = pytest.mark.slow
+SAMPLE = Path(__file__).resolve().parents[3] / "testdata" / "lerobot_v30"
+FPS = 30
+DELTAS = {"observation.state": [-1 / FPS, 0.0], "action": [i / FPS for i in range(16)]}
+
+
+def test_every_sample_is_the_librarys(tmp_path):
+    module = pytest.importorskip("lerobot.datasets.lerobot_dataset")
+    if not SAMPLE.exists():
+        pytest.skip("no sample data here")
+    theirs = module.LeRobotDataset("local/sample", root=SAMPLE, delta_timestamps=DELTAS)
+    theirs._query_videos = lambda *_: {}  # its decoders are not always installed
+    rc.ingest(SAMPLE, tmp_path / "cache", images="skip", progress=False)
+    ours = rc.open(tmp_path / "cache").windows(delta_timestamps=DELTAS)
+    assert len(ours) == len(theirs)
+    for number in range(len(theirs)):
+        expected, sample = theirs[number], ours[number]
+        for key, value in expected.items():
+            if key == "task":
+                assert sample[key] == value
+            elif key == "timestamp":
+                assert abs(float(sample[key]) - float(value)) < 1e-6
+            elif key in sample:
+                wanted = torch.as_tensor(value)
+                got = sample[key].reshape(wanted.shape).to(wanted.dtype)
+                assert torch.equal(got, wanted), (number, key)
+        assert set(DELTAS) < set(sample)
