@@ -171,7 +171,7 @@ impl Skips {
         }
         let finding = |Skipped { source, episode, reason }: &Skipped| {
             let root = self.sources.get(*source).map(|source| source.path.as_path());
-            let (message, path) = root.map_or((reason.as_str(), None), |root| apart(reason, root));
+            let (message, path) = root.map_or((reason.as_str(), None), |root| apart(reason, *episode, root));
             Finding {
                 level: Level::Error,
                 code: "skipped",
@@ -187,19 +187,25 @@ impl Skips {
     }
 }
 
-/// A reason without the file in it, which each episode may have its own of, and the file.
-fn apart<'a>(reason: &'a str, root: &Path) -> (&'a str, Option<PathBuf>) {
-    // Sources are known by their full path, but errors say it as it was typed.
-    let name = root.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+/// A reason without what each episode has its own of, its number and file; and the file.
+fn apart<'a>(reason: &'a str, episode: u64, root: &Path) -> (&'a str, Option<PathBuf>) {
     let inner = reason.strip_suffix(')').and_then(|text| text.split_once(" ("));
-    match inner {
-        Some((message, path))
-            if !name.is_empty() && Path::new(path).components().any(|part| *part.as_os_str() == *name) =>
-        {
-            (message, Some(PathBuf::from(path)))
-        }
-        _ => (reason, None),
+    let found = inner.and_then(|(message, path)| Some((message, in_source(Path::new(path), root)?)));
+    let (message, path) = found.map_or((reason, None), |(message, path)| (message, Some(path)));
+    let trail = format!(", while reading episode {episode}");
+    (message.strip_suffix(&trail).unwrap_or(message), path)
+}
+
+/// A file from its source on; `None` for what is not in it.
+fn in_source(path: &Path, root: &Path) -> Option<PathBuf> {
+    if let Ok(inside) = path.strip_prefix(root) {
+        return Some(inside.to_path_buf());
     }
+    // Sources are known by their full path, but errors say it as it was typed.
+    let name = root.file_name()?;
+    let parts: Vec<_> = path.components().collect();
+    let at = parts.iter().position(|part| part.as_os_str() == name)?;
+    Some(parts.iter().skip(at + 1).collect())
 }
 
 #[cfg(test)]
@@ -207,11 +213,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_do_not_keep_reasons_apart() {
+    fn files_and_numbers_do_not_keep_reasons_apart() {
         let root = Path::new("/data/arm");
-        assert_eq!(apart("too short (data/arm/e1.parquet)", root), ("too short", Some("data/arm/e1.parquet".into())));
-        assert_eq!(apart("too short (of 3)", root), ("too short (of 3)", None));
-        assert_eq!(apart("too short", root), ("too short", None));
+        let parted = |reason| apart(reason, 7, root);
+        assert_eq!(parted("too short (/data/arm/e1.parquet)"), ("too short", Some("e1.parquet".into())));
+        assert_eq!(parted("too short (../arm/x/e1.parquet)"), ("too short", Some("x/e1.parquet".into())));
+        assert_eq!(parted("too short, while reading episode 7 (arm/e1)"), ("too short", Some("e1".into())));
+        assert_eq!(parted("too short (of 3)"), ("too short (of 3)", None));
+        assert_eq!(parted("too short"), ("too short", None));
     }
 
     #[test]
@@ -229,12 +238,12 @@ mod tests {
         let skipped = |source: usize, episode: u64| Skipped {
             source,
             episode,
-            reason: format!("too short (/data/{}/{episode}.parquet)", ["a", "b"][source]),
+            reason: format!("too short, while reading episode {episode} (/data/{}/x.parquet)", ["a", "b"][source]),
         };
         let one = Skips { skipped: (1..4).map(|episode| skipped(0, episode)).collect(), sources: vec![source("a")] };
-        assert_eq!(one.text(Style::PLAIN), "\n3 episodes skipped\n  episodes 1-3: too short\n\n");
+        assert_eq!(one.text(Style::PLAIN), "\n3 episodes skipped\n  episodes 1-3, x.parquet: too short\n\n");
         let two = Skips { skipped: vec![skipped(0, 1), skipped(1, 1)], sources: vec![source("a"), source("b")] };
-        let lines = "  episode 1, a, /data/a/1.parquet: too short\n  episode 1, b, /data/b/1.parquet: too short\n";
+        let lines = "  episode 1, a, x.parquet: too short\n  episode 1, b, x.parquet: too short\n";
         assert_eq!(two.text(Style::PLAIN), format!("\n2 episodes skipped\n{lines}\n"));
     }
 }

@@ -137,7 +137,10 @@ fn episodes_that_cannot_be_read_are_skipped_and_listed() {
         let output = run(&arguments(source.text(), out.text(), &[]));
         let text = stdout(&output);
         assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(1), ""), "{round}: {text}");
-        assert!(text.contains("\n1 episode skipped\n  episode 1, ") && text.contains("episodes  2\n"), "{text}");
+        assert!(
+            text.contains("\n1 episode skipped\n  episode 1, data/chunk-000/") && text.contains("episodes  2\n"),
+            "{text}"
+        );
     }
     let output = run(&arguments(source.text(), out.text(), &["--json"]));
     assert_eq!(output.status.code(), Some(1));
@@ -190,7 +193,9 @@ fn units_are_planned_done_one_by_one_and_merged() {
     let planned = plan(&out, &["--unit-frames", "64"]);
     let units = planned["units"].as_array().unwrap().len();
     assert!(units > 1, "{planned}");
-    let on_disk: Value = serde_json::from_slice(&std::fs::read(out.join("plan.json")).unwrap()).unwrap();
+    let mut on_disk: Value = serde_json::from_slice(&std::fs::read(out.join("plan.json")).unwrap()).unwrap();
+    // The file's own checksum is not of the plan.
+    on_disk.as_object_mut().unwrap().remove("crc32c");
     assert_eq!(planned, on_disk);
     let text = good(&["ingest", "--plan", &sample("lerobot_v30"), out.text(), "--images", "skip"]);
     assert!(text.starts_with("unit  source       episodes  frames\n   0  lerobot_v30  "), "{text}");
@@ -235,7 +240,7 @@ fn wrong_options_are_named() {
 
 #[test]
 fn ctrl_c_leaves_what_is_done_and_the_same_command_continues() {
-    const EPISODES: usize = 3000;
+    const EPISODES: usize = 400;
     let (source, out) = (many_episodes(EPISODES), Folder::new("ingest-interrupt"));
     let arguments = arguments(source.text(), out.text(), &["--unit-frames", "1", "--workers", "1", "--json"]);
     let child = robocache().args(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

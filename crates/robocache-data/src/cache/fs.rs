@@ -90,33 +90,46 @@ pub(crate) struct Folder<'f> {
 }
 
 impl Folder<'_> {
-    /// Makes the folder with its missing parents.
+    /// Makes the folder with its missing parents, and makes sure that their names last.
     pub(crate) fn create_all(&self) -> Result<()> {
         let mut missing: Vec<&Path> = self.path.ancestors().take_while(|path| !path.exists()).collect();
+        missing.retain(|path| !path.as_os_str().is_empty());
+        if missing.is_empty() {
+            // Who made it may have been killed before this; a parent of others need not be readable.
+            return match self.fs.sync_dir(parent(&self.path)) {
+                Err(error) if error.kind() != std::io::ErrorKind::PermissionDenied => {
+                    Err(file_error(parent(&self.path), "cannot sync the folder", error))
+                }
+                _ => Ok(()),
+            };
+        }
         while let Some(path) = missing.pop() {
-            if path.as_os_str().is_empty() {
-                continue;
-            }
             match self.fs.create_dir(path) {
                 Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
                     return Err(file_error(path, "cannot make the folder", error));
                 }
                 _ => {}
             }
-            if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-                self.fs.sync_dir(parent).map_err(|error| file_error(parent, "cannot sync the folder", error))?;
-            }
+            let parent = parent(path);
+            self.fs.sync_dir(parent).map_err(|error| file_error(parent, "cannot sync the folder", error))?;
         }
         Ok(())
     }
 
-    /// A name that nobody else uses; the owner's process is part of it, so that `gc` can tell what
-    /// was left behind.
+    /// A name that nobody else uses. The owner's process and when that began are part of it, so that `gc`
+    /// can tell what was left behind, also where numbers of processes come again.
     pub(crate) fn temporary(&self, name: &str) -> PathBuf {
         use std::sync::atomic::{AtomicU64, Ordering};
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        self.path.join(format!(".tmp-{}-{number}-{name}", std::process::id()))
+        let process = std::process::id();
+        let start = i32::try_from(process).ok().and_then(start_of).unwrap_or(0);
+        loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let path = self.path.join(format!("{TEMPORARY}{process}-{start}-{number}-{name}"));
+            if path.symlink_metadata().is_err() {
+                return path;
+            }
+        }
     }
 
     /// Writes a file whole: temporary file, sync, rename, sync of the folder.
@@ -143,8 +156,48 @@ impl Folder<'_> {
     pub(crate) fn commit(&self, temporary: &Path, name: &str) -> Result<()> {
         let path = self.path.join(name);
         self.fs.rename(temporary, &path).map_err(|error| file_error(&path, "cannot move into place", error))?;
+        self.sync()
+    }
+
+    /// Makes sure that the names in the folder last.
+    pub(crate) fn sync(&self) -> Result<()> {
         self.fs.sync_dir(&self.path).map_err(|error| file_error(&self.path, "cannot sync the folder", error))
     }
+}
+
+/// The folder of a file or folder.
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// How temporary names begin.
+pub(crate) const TEMPORARY: &str = ".tmp-";
+
+/// Whether a name is a temporary one whose owner has ended.
+pub(crate) fn is_left_behind(name: &str) -> bool {
+    let mut parts = name.strip_prefix(TEMPORARY).unwrap_or_default().splitn(4, '-');
+    let process = parts.next().and_then(|text| text.parse::<i32>().ok()).filter(|&process| process > 0);
+    let start = parts.next().and_then(|text| text.parse::<u64>().ok());
+    let (Some(process), Some(start), Some(_), Some(_)) = (process, start, parts.next(), parts.next()) else {
+        return false;
+    };
+    match start_of(process) {
+        Some(now) if start != 0 => now != start,
+        _ => {
+            // SAFETY: signal 0 only asks.
+            let refused = unsafe { libc::kill(process, 0) } != 0;
+            // A process of someone else may not be asked, but it is there.
+            refused && std::io::Error::last_os_error().raw_os_error() != Some(libc::EPERM)
+        }
+    }
+}
+
+/// When a process began, in ticks since the machine did; `None` where that is not to be known.
+fn start_of(process: i32) -> Option<u64> {
+    let text = std::fs::read(format!("/proc/{process}/stat")).ok()?;
+    // The second field is a name in parentheses, which can hold anything; this is the 22nd.
+    let text = String::from_utf8_lossy(&text);
+    text.rsplit(')').next()?.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 /// The right to write to a cache, for as long as it lives; ends with the process, however that ends.

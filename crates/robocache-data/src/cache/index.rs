@@ -13,8 +13,8 @@ use arrow_schema::{ArrowError, DataType, Field, Schema};
 use robocache::Result;
 
 use super::blocks::Summed;
-use super::layout::{Plan, UnitManifest};
-use crate::limits::{corrupt, file_error};
+use super::layout::{Plan, UnitManifest, read_file};
+use crate::limits::{corrupt, guarded};
 
 /// Columns before those of the streams.
 const FIXED: usize = 6;
@@ -109,15 +109,17 @@ impl Index {
 
     /// Reads the file, whose checksums must be these.
     pub(crate) fn open(path: &Path, sums: &[u32], streams: usize) -> Result<Self> {
-        let bytes = std::fs::read(path).map_err(|error| file_error(path, "cannot read", error))?;
+        let bytes = read_file(path)?;
         let mut summed = Summed::new(std::io::sink());
         let _ = std::io::Write::write_all(&mut summed, &bytes);
         if summed.finish().2 != sums {
             return Err(corrupt(path, "its checksum is wrong"));
         }
         let bad = |error: ArrowError| corrupt(path, format!("expected an Arrow file: {error}"));
-        let mut reader = FileReader::try_new(std::io::Cursor::new(bytes), None).map_err(bad)?;
-        let table = reader.next().transpose().map_err(bad)?;
+        let table = guarded(path, "index", || {
+            let mut reader = FileReader::try_new(std::io::Cursor::new(bytes), None).map_err(bad)?;
+            reader.next().transpose().map_err(bad)
+        })?;
         let table = table.unwrap_or_else(|| RecordBatch::new_empty(Arc::new(schema(streams))));
         if table.schema().fields() != schema(streams).fields() {
             return Err(corrupt(path, "its columns are not those of this version"));

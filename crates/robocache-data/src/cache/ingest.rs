@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use robocache::{Error, ErrorKind, Result};
 
-use super::fs::{Folder, Fs, Lock, Os};
+use super::fs::{Folder, Fs, Lock, Os, TEMPORARY};
 use super::index::Index;
 use super::layout::{
-    FORMAT, MANIFEST, PLAN, Plan, SHARDS, Skipped, UNIT, Unit, UnitManifest, VERSION, read_json, to_json,
+    FORMAT, MANIFEST, PLAN, Plan, SHARDS, Skipped, UNIT, Unit, UnitManifest, VERSION, parse_json, read_file, read_json,
+    to_json,
 };
-use super::plan::IngestOptions;
+use super::plan::{IngestOptions, has_changed};
 use super::stats::StreamStats;
 use super::unit::{Work, unit_folder};
 use super::{DoneUnit, Manifest};
@@ -57,10 +58,11 @@ pub(crate) fn ingest_on(
     limits: &Limits,
     progress: &Progress<'_>,
 ) -> Result<IngestReport> {
+    let source = &canonical(source);
     let dataset = Dataset::open(source, limits)?;
     let _lock = prepare(fs, out)?;
-    let plan = plan_source(fs, &dataset, source, out, options)?;
-    let (before, work) = open_units(&plan, out, source)?;
+    let (plan, place) = plan_source(fs, &dataset, source, out, options)?;
+    let (before, work) = open_units(&plan, out, place);
     let total: u64 = work.iter().map(|unit| unit.frames).sum();
     let done = AtomicU64::new(0);
     let step = |frames: u64| {
@@ -70,9 +72,12 @@ pub(crate) fn ingest_on(
     (progress.step)(0, usize::try_from(total).unwrap_or(usize::MAX));
     let runner = Runner { fs, out, plan: &plan, dataset: &dataset, strict: options.strict, step: &step, progress };
     let outcome = runner.run(&work, options.workers);
+    // Which of the units have the old content, nobody knows.
+    ensure_unchanged(&plan, place, &dataset)?;
     // What is done is made known also where the rest failed.
-    let manifest = merge_on(fs, out)?;
+    let merged = merge_on(fs, out);
     outcome?;
+    let manifest = merged?;
     Ok(IngestReport {
         episodes: manifest.units.iter().map(|unit| unit.episodes).sum(),
         skipped: manifest.skipped.clone(),
@@ -85,9 +90,10 @@ pub(crate) fn ingest_on(
 
 /// Plans an ingest without doing it; units of earlier sources stay as they are.
 pub fn plan(source: &Path, out: &Path, options: &IngestOptions, limits: &Limits) -> Result<Plan> {
+    let source = &canonical(source);
     let dataset = Dataset::open(source, limits)?;
     let _lock = prepare(&Os, out)?;
-    plan_source(&Os, &dataset, source, out, options)
+    Ok(plan_source(&Os, &dataset, source, out, options)?.0)
 }
 
 /// Does one unit of a plan, for schedulers; several processes can do different units at once.
@@ -107,10 +113,11 @@ pub(crate) fn process_unit_on(
     let unit =
         unit.ok_or_else(|| Error::invalid("unit", format!("expected 0 to {}", plan.units.len().saturating_sub(1))))?;
     if is_done(out, &unit) {
-        return Ok(read_unit(&unit_folder(out, &unit), None)?.skipped);
+        return Ok(read_planned(&plan, out, &unit)?.0.skipped);
     }
     let source = plan.sources.get(unit.source).ok_or_else(|| corrupt(&out.join(PLAN), "a unit has no source"))?;
     let dataset = Dataset::open(&source.path, limits)?;
+    ensure_unchanged(&plan, unit.source, &dataset)?;
     let work = Work {
         root: out,
         fs,
@@ -140,7 +147,8 @@ pub fn merge(out: &Path) -> Result<IngestReport> {
 
 /// Makes the folders and takes the lock.
 fn prepare(fs: &dyn Fs, out: &Path) -> Result<Lock> {
-    if out.exists() && !out.join(PLAN).exists() && !is_empty(out)? {
+    // The plan is looked for last: another process may be making it.
+    if out.exists() && !is_empty(out)? && !out.join(PLAN).exists() {
         let text = "the folder has other files in it; ingest into a new or empty folder";
         return Err(Error::new(ErrorKind::FileError, text).path(out));
     }
@@ -151,40 +159,61 @@ fn prepare(fs: &dyn Fs, out: &Path) -> Result<Lock> {
 }
 
 /// Whether a folder holds nothing, or only what an ingest leaves that was killed in its first moment.
+/// Units without a plan are of one that somebody removed.
 fn is_empty(out: &Path) -> Result<bool> {
-    let entries = std::fs::read_dir(out).map_err(|error| file_error(out, "cannot list the folder", error))?;
-    let is_ours = |name: &str| name == "lock" || name == SHARDS || name.starts_with(".tmp-");
-    Ok(entries.flatten().all(|entry| entry.file_name().to_str().is_some_and(is_ours)))
+    let only = |folder: &Path, known: &[&str]| -> Result<bool> {
+        let entries = std::fs::read_dir(folder).map_err(|error| file_error(folder, "cannot list the folder", error))?;
+        let is_ours = |name: &str| known.contains(&name) || name.starts_with(TEMPORARY);
+        Ok(entries.flatten().all(|entry| entry.file_name().to_str().is_some_and(is_ours)))
+    };
+    let shards = out.join(SHARDS);
+    Ok(only(out, &["lock", SHARDS])? && (!shards.exists() || only(&shards, &[])?))
 }
 
-/// The plan with this source in it.
-fn plan_source(fs: &dyn Fs, dataset: &Dataset, source: &Path, out: &Path, options: &IngestOptions) -> Result<Plan> {
+/// One path for one source, however it was written; the reader says what is wrong with it.
+fn canonical(source: &Path) -> PathBuf {
+    source.canonicalize().unwrap_or_else(|_| source.to_path_buf())
+}
+
+/// The plan with this source in it, and the source's number.
+fn plan_source(
+    fs: &dyn Fs,
+    dataset: &Dataset,
+    source: &Path,
+    out: &Path,
+    options: &IngestOptions,
+) -> Result<(Plan, usize)> {
     let path = out.join(PLAN);
     let mut plan: Plan = if path.exists() { read_json(&path)? } else { Plan::new(options)? };
-    let source = source.canonicalize().map_err(|error| file_error(source, "cannot find", error))?;
     let name = source.file_name().map(|name| name.to_string_lossy().into_owned());
     let tag = options.tag.clone().or(name).unwrap_or_default();
     let fingerprint = dataset.fingerprint()?;
-    if plan.find(&source, &fingerprint, &tag)?.is_none() {
-        plan.add(dataset, &source, fingerprint, tag, options)?;
-        Folder { path: out.to_path_buf(), fs }.commit_file(PLAN, &to_json(&plan)?)?;
+    if let Some(place) = plan.find(source, &fingerprint, &tag)? {
+        return Ok((plan, place));
     }
-    Ok(plan)
+    plan.add(dataset, source, fingerprint, tag, options)?;
+    Folder { path: out.to_path_buf(), fs }.commit_file(PLAN, &to_json(&plan)?)?;
+    let place = plan.sources.len() - 1;
+    Ok((plan, place))
+}
+
+/// The source must be what it was when the work was planned.
+fn ensure_unchanged(plan: &Plan, source: usize, dataset: &Dataset) -> Result<()> {
+    match plan.sources.get(source) {
+        Some(source) if source.fingerprint != dataset.fingerprint()? => Err(has_changed(&source.path)),
+        _ => Ok(()),
+    }
 }
 
 fn is_done(out: &Path, unit: &Unit) -> bool {
     unit_folder(out, unit).join(UNIT).exists()
 }
 
-/// How many units are done, and those of this source that are not.
-fn open_units(plan: &Plan, out: &Path, source: &Path) -> Result<(usize, Vec<Unit>)> {
-    let source = source.canonicalize().map_err(|error| file_error(source, "cannot find", error))?;
-    let is_open = |unit: &&Unit| {
-        let from = plan.sources.get(unit.source).map(|known| &known.path);
-        from == Some(&source) && !is_done(out, unit)
-    };
+/// How many units are done, and those of a source that are not.
+fn open_units(plan: &Plan, out: &Path, source: usize) -> (usize, Vec<Unit>) {
     let done = plan.units.iter().filter(|unit| is_done(out, unit)).count();
-    Ok((done, plan.units.iter().filter(is_open).copied().collect()))
+    let open = plan.units.iter().filter(|unit| unit.source == source && !is_done(out, unit));
+    (done, open.copied().collect())
 }
 
 struct Runner<'a> {
@@ -257,9 +286,9 @@ fn merge_on(fs: &dyn Fs, out: &Path) -> Result<Manifest> {
     let sum = sums.iter().fold(0, |all, sum| crc32c::crc32c_append(all, &sum.to_le_bytes()));
     manifest.index = format!("index-{sum:08x}.arrow");
     manifest.index_crc32c = sums;
-    if !out.join(&manifest.index).exists() {
-        folder.commit_file(&manifest.index, &bytes)?;
-    }
+    folder.commit_file(&manifest.index, &bytes)?;
+    // A unit may have its name from a process that was killed before the name was sure to last.
+    Folder { path: out.join(SHARDS), fs }.sync()?;
     folder.commit_file(MANIFEST, &to_json(&manifest)?)?;
     Ok(manifest)
 }
@@ -271,14 +300,12 @@ pub(super) fn put_together(out: &Path) -> Result<(Manifest, Index)> {
     let mut done = Vec::new();
     let mut stats: HashMap<usize, StreamStats> = HashMap::new();
     for unit in plan.units.iter().filter(|unit| is_done(out, unit)) {
-        let folder = unit_folder(out, unit);
-        let bytes = read_unit_bytes(&folder)?;
-        let manifest = parse_unit(&folder, &bytes)?;
+        let (manifest, crc32c) = read_planned(&plan, out, unit)?;
         done.push(DoneUnit {
             unit: unit.unit,
             episodes: manifest.episodes.len(),
             bytes: manifest.files.iter().map(|file| file.bytes).sum(),
-            crc32c: crc32c::crc32c(&bytes),
+            crc32c,
         });
         for (file, own) in manifest.files.iter().zip(&manifest.stats) {
             if let Some(own) = own {
@@ -310,27 +337,23 @@ pub(super) fn put_together(out: &Path) -> Result<(Manifest, Index)> {
     Ok((manifest, index))
 }
 
-/// Reads `unit.json`, whose checksum must be this one where it is known.
-pub(super) fn read_unit(folder: &Path, crc32c: Option<u32>) -> Result<UnitManifest> {
-    let bytes = read_unit_bytes(folder)?;
-    if crc32c.is_some_and(|sum| sum != crc32c::crc32c(&bytes)) {
-        return Err(corrupt(&folder.join(UNIT), "its checksum is wrong"));
+/// Reads the `unit.json` of a unit of the plan, and sums it up.
+pub(super) fn read_planned(plan: &Plan, out: &Path, unit: &Unit) -> Result<(UnitManifest, u32)> {
+    let path = unit_folder(out, unit).join(UNIT);
+    let bytes = read_file(&path)?;
+    let manifest: UnitManifest = parse_json(&path, &bytes)?;
+    if manifest.unit != *unit || manifest.key != plan.key(unit)? {
+        return Err(corrupt(&path, "the unit is not of this plan; remove its folder and ingest again"));
     }
-    parse_unit(folder, &bytes)
+    Ok((manifest, crc32c::crc32c(&bytes)))
 }
 
-fn read_unit_bytes(folder: &Path) -> Result<Vec<u8>> {
-    let path: PathBuf = folder.join(UNIT);
-    std::fs::read(&path).map_err(|error| file_error(&path, "cannot read", error))
-}
-
-fn parse_unit(folder: &Path, bytes: &[u8]) -> Result<UnitManifest> {
+/// Reads `unit.json`, whose checksum must be this one.
+pub(super) fn read_unit(folder: &Path, crc32c: u32) -> Result<UnitManifest> {
     let path = folder.join(UNIT);
-    let unit: UnitManifest =
-        serde_json::from_slice(bytes).map_err(|error| corrupt(&path, format!("expected JSON of a unit: {error}")))?;
-    if unit.format != FORMAT || unit.version > VERSION {
-        let text = format!("version {} of {:?} is not known; update RoboCache", unit.version, unit.format);
-        return Err(Error::new(ErrorKind::Unsupported, text).path(&path));
+    let bytes = read_file(&path)?;
+    if crc32c != crc32c::crc32c(&bytes) {
+        return Err(corrupt(&path, "its checksum is wrong"));
     }
-    Ok(unit)
+    parse_json(&path, &bytes)
 }

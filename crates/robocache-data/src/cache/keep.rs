@@ -7,9 +7,9 @@ use robocache::{Error, ErrorKind, Result};
 use serde::Serialize;
 
 use super::blocks::BLOCK;
-use super::fs::{Lock, Os};
-use super::layout::{MANIFEST, SHARDS};
-use super::{Cache, Manifest, layout};
+use super::fs::{Fs, Lock, Os, is_left_behind};
+use super::layout::{MANIFEST, PLAN, Plan, SHARDS, read_json};
+use super::{Cache, Manifest};
 use crate::findings::Progress;
 use crate::limits::file_error;
 
@@ -54,6 +54,13 @@ pub fn verify(root: &Path, progress: &Progress<'_>) -> Result<VerifyReport> {
     };
     let seen = work.par_iter().map(look).collect::<Result<Vec<_>>>()?;
     let mut report = VerifyReport { files: 0, bytes: 0, damage: Vec::new() };
+    // Readers do without the plan, but the next ingest does not.
+    let plan = root.join(PLAN);
+    if plan.symlink_metadata().is_ok()
+        && let Err(error) = read_json::<Plan>(&plan)
+    {
+        report.damage.push(Damage { path: plan, message: error.to_string(), offset: None, episodes: Vec::new() });
+    }
     for (bytes, damage) in seen {
         report.files += usize::from(bytes > 0);
         report.bytes += bytes;
@@ -88,7 +95,6 @@ impl Cache {
             Ok(shard) => shard,
             Err(error) => return (facts.bytes, vec![whole(&error)]),
         };
-        let folder = self.root.join(SHARDS).join(format!("unit-{unit:06}"));
         let damage = |block: usize| {
             let rows = shard.rows_of_block(block);
             let touches = |at: &usize| {
@@ -96,7 +102,7 @@ impl Cache {
                 rows.iter().any(|rows| first < rows.end && first + count > rows.start)
             };
             Damage {
-                path: folder.join(&facts.file),
+                path: shard.path().to_path_buf(),
                 message: format!("the checksum of block {block} is wrong"),
                 offset: Some((block * BLOCK) as u64),
                 episodes: of_unit.iter().copied().filter(touches).collect(),
@@ -116,11 +122,17 @@ pub struct Collected {
 }
 
 /// Removes what crashed writers left behind and indices that no manifest names. Nothing that a
-/// reader has open is changed: it is only unlinked.
+/// reader has open is changed: it is only unlinked. What living processes write is kept: units are
+/// done without the lock.
 pub fn collect_garbage(root: &Path) -> Result<Collected> {
+    if !root.join(MANIFEST).exists() && !root.join(PLAN).exists() {
+        return Err(super::no_cache(root));
+    }
     let _lock = Lock::take(&Os, root)?;
     let manifest: Option<Manifest> =
-        if root.join(MANIFEST).exists() { Some(layout::read_json(&root.join(MANIFEST))?) } else { None };
+        if root.join(MANIFEST).exists() { Some(read_json(&root.join(MANIFEST))?) } else { None };
+    // The old index goes only after the manifest that does without it has come to stay.
+    Os.sync_dir(root).map_err(|error| file_error(root, "cannot sync the folder", error))?;
     let mut collected = Collected { removed: Vec::new(), bytes: 0 };
     for folder in [root.to_path_buf(), root.join(SHARDS)] {
         let Ok(entries) = std::fs::read_dir(&folder) else { continue };
@@ -129,7 +141,7 @@ pub fn collect_garbage(root: &Path) -> Result<Collected> {
             let is_old_index = name.starts_with("index-")
                 && name.ends_with(".arrow")
                 && manifest.as_ref().is_some_and(|manifest| manifest.index != name);
-            if (name.starts_with(".tmp-") && !is_alive(&name)) || is_old_index {
+            if is_left_behind(&name) || is_old_index {
                 let path = entry.path();
                 collected.bytes += size(&path);
                 let removed = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
@@ -140,14 +152,6 @@ pub fn collect_garbage(root: &Path) -> Result<Collected> {
     }
     collected.removed.sort();
     Ok(collected)
-}
-
-/// Whether the process that a temporary name belongs to still runs. We hold the lock, but units may
-/// be done by processes that do not need it.
-fn is_alive(name: &str) -> bool {
-    let pid = name.strip_prefix(".tmp-").and_then(|rest| rest.split('-').next()?.parse::<i32>().ok());
-    // SAFETY: signal 0 only asks.
-    pid.is_some_and(|pid| pid > 0 && unsafe { libc::kill(pid, 0) } == 0)
 }
 
 fn size(path: &Path) -> u64 {

@@ -1,12 +1,14 @@
 //! What lies where in a cache, as its JSON files say it.
 
-use std::path::{Path, PathBuf};
+use std::io::Read;
+use std::path::{Component, Path, PathBuf};
 
 use robocache::{DType, Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{corrupt, file_error};
 use crate::model::{Interpolation, Kind, Span, StreamInfo};
+use crate::source::open_regular;
 
 /// The version that is written. A reader knows this one and the one before.
 pub(crate) const VERSION: u32 = 1;
@@ -155,6 +157,20 @@ pub struct Plan {
     pub units: Vec<Unit>,
 }
 
+impl Plan {
+    /// What the content of a unit comes from, summed up: a unit of another plan has another key.
+    pub(crate) fn key(&self, unit: &Unit) -> Result<String> {
+        let source = self.sources.get(unit.source).ok_or_else(|| Error::invalid("plan", "a unit has no source"))?;
+        let streams = source.streams.iter().map(|(name, place)| {
+            let stream = self.streams.get(*place).ok_or_else(|| Error::invalid("plan", "it lacks a stream"))?;
+            Ok((name, &stream.name, &stream.dtype, &stream.shape, stream.encoding))
+        });
+        let streams = streams.collect::<Result<Vec<_>>>()?;
+        let text = to_text(&(unit, &source.fingerprint, streams, self.image_size, self.quality))?;
+        Ok(format!("{:08x}", crc32c::crc32c(&text)))
+    }
+}
+
 /// A file of a unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ShardFile {
@@ -196,6 +212,8 @@ pub(crate) struct UnitManifest {
     pub(crate) format: String,
     pub(crate) version: u32,
     pub(crate) unit: Unit,
+    /// Of the plan's, so that a unit which came from elsewhere is noticed.
+    pub(crate) key: String,
     pub(crate) files: Vec<ShardFile>,
     pub(crate) episodes: Vec<UnitEpisode>,
     pub(crate) skipped: Vec<Skipped>,
@@ -203,16 +221,37 @@ pub(crate) struct UnitManifest {
     pub(crate) stats: Vec<Option<super::stats::StreamStats>>,
 }
 
-/// A file that says its version; refuses one from the future by name.
+/// The content of a file; a pipe would block for ever.
+pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>> {
+    let (mut file, _) = open_regular(path)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(|error| file_error(path, "cannot read", error))?;
+    Ok(bytes)
+}
+
+/// The path of a file that a cache names, which must lie in that folder.
+pub(crate) fn path_in(folder: &Path, name: &str) -> Result<PathBuf> {
+    let mut parts = Path::new(name).components();
+    match (parts.next(), parts.next()) {
+        (Some(Component::Normal(part)), None) if part == name => Ok(folder.join(name)),
+        _ => Err(corrupt(folder, format!("expected the name of a file in this folder, got {name:?}"))),
+    }
+}
+
+/// A JSON file of a cache.
 pub(crate) fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T> {
+    parse_json(path, &read_file(path)?)
+}
+
+/// Refuses a version from the future by name, and what its checksum does not fit.
+pub(crate) fn parse_json<T: for<'de> Deserialize<'de>>(path: &Path, bytes: &[u8]) -> Result<T> {
     #[derive(Deserialize)]
     struct Head {
         format: String,
         version: u32,
     }
-    let bytes = std::fs::read(path).map_err(|error| file_error(path, "cannot read", error))?;
     let bad = |error: serde_json::Error| corrupt(path, format!("expected JSON of a cache: {error}"));
-    let head: Head = serde_json::from_slice(&bytes).map_err(bad)?;
+    let head: Head = serde_json::from_slice(bytes).map_err(bad)?;
     if head.format != FORMAT {
         return Err(corrupt(path, format!("expected the format {FORMAT:?}, got {:?}", head.format)));
     }
@@ -220,10 +259,28 @@ pub(crate) fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T> 
         let text = format!("the cache has version {}; this RoboCache reads up to {VERSION}: update it", head.version);
         return Err(Error::new(ErrorKind::Unsupported, text).path(path));
     }
-    serde_json::from_slice(&bytes).map_err(bad)
+    let end = bytes.len().checked_sub(seal(&[]).len()).and_then(|length| bytes.split_at_checked(length));
+    if end.is_none_or(|(body, end)| end != seal(body).as_bytes()) {
+        return Err(corrupt(path, "its checksum is wrong"));
+    }
+    serde_json::from_slice(bytes).map_err(bad)
 }
 
+/// The last member of every JSON file: the checksum of what is before it.
+fn seal(body: &[u8]) -> String {
+    format!(",\n  \"crc32c\": \"{:08x}\"\n}}", crc32c::crc32c(body))
+}
+
+/// A JSON file of a cache, with its checksum.
 pub(crate) fn to_json<T: Serialize>(value: &T) -> Result<Vec<u8>> {
+    let mut text = to_text(value)?;
+    text.truncate(text.len().saturating_sub("\n}".len()));
+    let end = seal(&text);
+    text.extend_from_slice(end.as_bytes());
+    Ok(text)
+}
+
+fn to_text<T: Serialize>(value: &T) -> Result<Vec<u8>> {
     let text = serde_json::to_vec_pretty(value);
     text.map_err(|error| Error::new(ErrorKind::Unsupported, "cannot write JSON").caused_by(error))
 }

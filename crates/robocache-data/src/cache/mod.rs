@@ -19,7 +19,7 @@ mod stats;
 mod tests;
 mod unit;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -27,9 +27,8 @@ use robocache::{DType, Error, ErrorKind, Result, Tensor, ensure};
 use serde::{Deserialize, Serialize};
 
 use self::index::Index;
-use self::layout::{MANIFEST, PLAN, SHARDS, UnitManifest, read_json};
+use self::layout::{MANIFEST, PLAN, SHARDS, UnitManifest, path_in, read_json};
 use self::shard::{RowsRef, Shard};
-use self::unit::unit_folder;
 use crate::limits::corrupt;
 
 pub use self::index::CachedEpisode;
@@ -74,8 +73,8 @@ pub struct Cache {
     root: PathBuf,
     manifest: Manifest,
     index: Index,
-    /// By the unit's number.
-    units: Vec<OnceLock<OpenUnit>>,
+    /// By the unit's number: the checksum of its description, and what was read of it.
+    units: HashMap<usize, (u32, OnceLock<OpenUnit>)>,
 }
 
 #[derive(Debug)]
@@ -90,21 +89,28 @@ impl Cache {
     pub fn open(root: &Path) -> Result<Self> {
         let path = root.join(MANIFEST);
         if path.symlink_metadata().is_ok() {
-            let manifest: Manifest = read_json(&path)?;
-            let index = Index::open(&root.join(&manifest.index), &manifest.index_crc32c, manifest.streams.len())?;
-            return Ok(Self::with(root, manifest, index));
+            let mut manifest: Manifest = read_json(&path)?;
+            loop {
+                let file = path_in(root, &manifest.index)?;
+                match Index::open(&file, &manifest.index_crc32c, manifest.streams.len()) {
+                    Ok(index) => return Ok(Self::with(root, manifest, index)),
+                    // An ingest and a clean-up may have come in between.
+                    Err(error) => match read_json::<Manifest>(&path)? {
+                        newer if newer.index != manifest.index => manifest = newer,
+                        _ => return Err(error),
+                    },
+                }
+            }
         }
         if root.join(PLAN).symlink_metadata().is_ok() {
             let (manifest, index) = ingest::put_together(root)?;
             return Ok(Self::with(root, manifest, index));
         }
-        let text = "no cache: expected manifest.json in the folder; make one with robocache ingest";
-        Err(Error::new(ErrorKind::FileError, text).path(root))
+        Err(no_cache(root))
     }
 
     fn with(root: &Path, manifest: Manifest, index: Index) -> Self {
-        let units = manifest.units.iter().map(|unit| unit.unit + 1).max().unwrap_or(0);
-        let units = (0..units).map(|_| OnceLock::new()).collect();
+        let units = manifest.units.iter().map(|unit| (unit.unit, (unit.crc32c, OnceLock::new()))).collect();
         Self { root: root.to_path_buf(), manifest, index, units }
     }
 
@@ -250,6 +256,10 @@ impl Cache {
         let (first, count) = self.index.rows(at, stream);
         let episode = || format!("reading {} of episode {}", meta.name, self.index.episode(at).index);
         let shard = self.shard(self.index.unit(at), stream).map_err(|error| error.while_doing(episode()))?;
+        if first.checked_add(count).is_none_or(|end| end > shard.len()) {
+            let text = format!("rows {first} on, {count} of them, are not all there");
+            return Err(corrupt(shard.path(), text).while_doing(episode()));
+        }
         Ok((shard, first, usize::try_from(count).unwrap_or(usize::MAX), meta))
     }
 
@@ -260,7 +270,7 @@ impl Cache {
             return Ok(shard);
         }
         let facts = open.manifest.files.iter().find(|file| file.stream == stream);
-        let folder = unit_folder(&self.root, &open.manifest.unit);
+        let folder = self.folder(unit);
         let facts = facts.ok_or_else(|| corrupt(&folder, "the unit has no file for this stream"))?;
         let meta = self.streams().get(stream).ok_or_else(|| Error::invalid("stream", "there is no such stream"))?;
         let shard = Shard::open(&folder, facts, meta)?;
@@ -268,16 +278,25 @@ impl Cache {
     }
 
     fn unit(&self, unit: usize) -> Result<&OpenUnit> {
-        let slot = self.units.get(unit).ok_or_else(|| corrupt(&self.root, format!("there is no unit {unit}")))?;
+        let slot = self.units.get(&unit);
+        let (sum, slot) = slot.ok_or_else(|| corrupt(&self.root, format!("there is no unit {unit}")))?;
         if let Some(open) = slot.get() {
             return Ok(open);
         }
-        let folder = self.root.join(SHARDS).join(format!("unit-{unit:06}"));
-        let known = self.manifest.units.iter().find(|done| done.unit == unit);
-        let manifest = ingest::read_unit(&folder, known.map(|done| done.crc32c))?;
+        let manifest = ingest::read_unit(&self.folder(unit), *sum)?;
         let shards = self.manifest.streams.iter().map(|_| OnceLock::new()).collect();
         Ok(slot.get_or_init(|| OpenUnit { manifest, shards }))
     }
+
+    fn folder(&self, unit: usize) -> PathBuf {
+        self.root.join(SHARDS).join(format!("unit-{unit:06}"))
+    }
+}
+
+#[cold]
+fn no_cache(root: &Path) -> Error {
+    let text = "no cache: expected manifest.json in the folder; make one with robocache ingest";
+    Error::new(ErrorKind::FileError, text).path(root)
 }
 
 fn tensor_bytes_mut(tensor: &mut Tensor) -> &mut [u8] {

@@ -104,10 +104,7 @@ impl Plan {
         }
         match self.sources.iter().find(same_place) {
             None => Ok(None),
-            Some(source) if source.path == path => {
-                let text = "the source has changed since it was ingested; ingest it into a new cache";
-                Err(Error::new(ErrorKind::InvalidArgument, text).argument("source").path(path))
-            }
+            Some(source) if source.path == path => Err(has_changed(path)),
             Some(source) => {
                 let text = format!("another source is called {tag:?} already ({})", source.path.display());
                 Err(Error::new(ErrorKind::InvalidArgument, text).argument("tag"))
@@ -257,6 +254,12 @@ impl Plan {
         }
         Ok(())
     }
+}
+
+#[cold]
+pub(crate) fn has_changed(path: &Path) -> Error {
+    let text = "the source has changed since its ingest was planned; ingest it into a new cache";
+    Error::new(ErrorKind::InvalidArgument, text).argument("source").path(path)
 }
 
 /// The streams that are wanted, with their places and what is wanted of them.

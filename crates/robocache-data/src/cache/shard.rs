@@ -4,7 +4,6 @@
 //! read; only pictures and texts, which are read one by one, may go on in the next batch.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -21,8 +20,9 @@ use robocache::{DType, Error, ErrorKind, Result};
 
 use super::blocks::{BLOCK, Summed, Verified};
 use super::fs::{FileOut, Fs};
-use super::layout::{CachedStream, Encoding, ShardFile};
-use crate::limits::{corrupt, file_error};
+use super::layout::{CachedStream, Encoding, ShardFile, path_in};
+use crate::limits::{corrupt, file_error, guarded};
+use crate::source::open_regular;
 
 /// Buffers start at multiples of this, as direct uploads want it.
 const ALIGNMENT: usize = 64;
@@ -209,12 +209,14 @@ pub(crate) struct RowsRef<'a> {
 
 impl Shard {
     pub(crate) fn open(folder: &Path, facts: &ShardFile, stream: &CachedStream) -> Result<Self> {
-        let _ = stream;
-        let path = folder.join(&facts.file);
-        let file = File::open(&path).map_err(|error| file_error(&path, "cannot open", error))?;
-        let length = file.metadata().map_err(|error| file_error(&path, "cannot open", error))?.len();
+        let path = path_in(folder, &facts.file)?;
+        let (file, metadata) = open_regular(&path)?;
+        let length = metadata.len();
         if length != facts.bytes {
             return Err(corrupt(&path, format!("expected {} bytes, the file has {length}", facts.bytes)));
+        }
+        if facts.crc32c.len() as u64 != length.div_ceil(BLOCK as u64) {
+            return Err(corrupt(&path, format!("{length} bytes have {} checksums", facts.crc32c.len())));
         }
         // SAFETY: shards are never written again; `gc` and removal only unlink. Truncation by
         // someone else is the one exception, which the documentation states.
@@ -230,7 +232,10 @@ impl Shard {
             map,
             path,
         };
-        shard.read_footer()?;
+        let found = guarded(&shard.path.clone(), "footer", || shard.read_footer())?;
+        if found.fields() != schema(stream).fields() {
+            return Err(corrupt(&shard.path, "its columns are not those of the stream"));
+        }
         if shard.places.len() != facts.batches.len() {
             let text = format!("expected {} record batches, got {}", facts.batches.len(), shard.places.len());
             return Err(corrupt(&shard.path, text));
@@ -239,7 +244,17 @@ impl Shard {
             let end = shard.starts.last().copied().unwrap_or(0).saturating_add(*rows);
             shard.starts.push(end);
         }
+        // Readers reserve memory for rows: there cannot be more than fit into the file.
+        let row = 8 + if stream.encoding == Encoding::Raw { stream.row_bytes() as u64 } else { 0 };
+        if shard.len().checked_mul(row).is_none_or(|bytes| bytes > length) {
+            return Err(corrupt(&shard.path, format!("{} rows do not fit into {length} bytes", shard.len())));
+        }
         Ok(shard)
+    }
+
+    /// How many rows there are.
+    pub(crate) fn len(&self) -> u64 {
+        self.starts.last().copied().unwrap_or(0)
     }
 
     /// The file.
@@ -247,7 +262,7 @@ impl Shard {
         &self.path
     }
 
-    fn read_footer(&mut self) -> Result<()> {
+    fn read_footer(&mut self) -> Result<SchemaRef> {
         let bad = |error: String| corrupt(&self.path, format!("expected an Arrow file: {error}"));
         let length = self.map.len();
         self.touch(length.saturating_sub(TAIL), length)?;
@@ -259,11 +274,14 @@ impl Shard {
         let bytes = self.map.get(start..length - TAIL).unwrap_or_default();
         let footer = root_as_footer(bytes).map_err(|error| bad(error.to_string()))?;
         let schema = footer.schema().ok_or_else(|| bad("no schema".to_owned()))?;
-        let schema = try_fb_to_schema(schema).map_err(|error| bad(error.to_string()))?;
-        let decoder = FileDecoder::new(Arc::new(schema), footer.version());
+        if !schema.endianness().equals_to_target_endianness() {
+            return Err(bad("its numbers have another order of bytes".to_owned()));
+        }
+        let schema = Arc::new(try_fb_to_schema(schema).map_err(|error| bad(error.to_string()))?);
+        let decoder = FileDecoder::new(Arc::clone(&schema), footer.version());
         self.places = footer.recordBatches().map(|blocks| blocks.iter().copied().collect()).unwrap_or_default();
         self.decoder = decoder.with_require_alignment(true);
-        Ok(())
+        Ok(schema)
     }
 
     /// Verifies the blocks of some bytes.
@@ -301,7 +319,9 @@ impl Shard {
             .ok_or_else(|| bad("outside of the file".to_owned()))?;
         self.touch(start, end)?;
         let buffer = Buffer::from(self.map.slice(start..end));
-        let decoded = self.decoder.read_record_batch(place, &buffer).map_err(|error| bad(error.to_string()))?;
+        let decoded = guarded(&self.path, "record batch", || {
+            self.decoder.read_record_batch(place, &buffer).map_err(|error| bad(error.to_string()))
+        })?;
         let decoded = decoded.ok_or_else(|| bad("is empty".to_owned()))?;
         let rows = self.starts.get(batch + 1).zip(self.starts.get(batch)).map(|(end, start)| end - start);
         if rows != Some(decoded.num_rows() as u64) {

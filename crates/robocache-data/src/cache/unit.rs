@@ -6,6 +6,7 @@ use half::{bf16, f16};
 use robocache::{Context, DType, Error, ErrorKind, Result, Tensor};
 
 use super::fs::{Folder, Fs};
+use super::ingest::read_planned;
 use super::layout::{
     CachedSource, CachedStream, Encoding, FORMAT, Plan, SHARDS, Skipped, UNIT, Unit, UnitEpisode, UnitManifest,
     VERSION, to_json,
@@ -54,14 +55,31 @@ impl<'a> Work<'a> {
         let temporary = shards.temporary(&unit.folder());
         self.fs.create_dir(&temporary).map_err(|error| file_error(&temporary, "cannot make the folder", error))?;
         let done = self.write(unit, &temporary).and_then(|manifest| {
+            self.remove_broken(unit, &shards)?;
             shards.commit(&temporary, &unit.folder())?;
             Ok(manifest)
         });
-        if done.is_err() {
-            // The error that matters is the first.
-            let _ = self.fs.remove(&temporary);
+        let Err(error) = done else {
+            return done;
+        };
+        // The error that matters is the first.
+        let was_written = self.fs.remove(&temporary).is_ok();
+        if was_written && is_taken(&error) && unit_folder(self.root, unit).join(UNIT).exists() {
+            // Another process has done the same.
+            return read_planned(self.plan, self.root, unit).map(|(manifest, _)| manifest);
         }
-        done
+        Err(error)
+    }
+
+    /// A folder without its description is no unit, but it is in the way.
+    fn remove_broken(&self, unit: &Unit, shards: &Folder<'_>) -> Result<()> {
+        let folder = unit_folder(self.root, unit);
+        if folder.symlink_metadata().is_err() || folder.join(UNIT).symlink_metadata().is_ok() {
+            return Ok(());
+        }
+        let aside = shards.temporary(&unit.folder());
+        let removed = self.fs.rename(&folder, &aside).and_then(|()| self.fs.remove(&aside));
+        removed.map_err(|error| file_error(&folder, "cannot remove what is left of the unit", error))
     }
 
     fn write(&self, unit: &Unit, folder: &Path) -> Result<UnitManifest> {
@@ -125,7 +143,7 @@ impl<'a> Work<'a> {
             ErrorKind::CorruptData | ErrorKind::FileError | ErrorKind::LimitExceeded | ErrorKind::InvalidArgument
         );
         let in_the_cache = error.file().is_some_and(|path| path.starts_with(self.root));
-        if self.strict || !is_its_own || in_the_cache {
+        if self.strict || !is_its_own || in_the_cache || is_shortage(&error) {
             return Err(error);
         }
         episode.failure = Some(error);
@@ -137,6 +155,7 @@ impl<'a> Work<'a> {
             format: FORMAT.to_owned(),
             version: VERSION,
             unit: *unit,
+            key: self.plan.key(unit)?,
             files: Vec::new(),
             episodes: Vec::new(),
             skipped: Vec::new(),
@@ -325,6 +344,28 @@ impl<'a> Work<'a> {
         }
         file.writer.push(folder, time, pixels)
     }
+}
+
+/// The number that the system gave the cause of an error.
+fn cause(error: &Error) -> Option<i32> {
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<std::io::Error>() {
+            return error.raw_os_error();
+        }
+        cause = error.source();
+    }
+    None
+}
+
+/// Whether there is something of that name.
+fn is_taken(error: &Error) -> bool {
+    matches!(cause(error), Some(libc::ENOTEMPTY | libc::EEXIST))
+}
+
+/// Whether it is the process that lacks something; the same episode can be read another time.
+fn is_shortage(error: &Error) -> bool {
+    matches!(cause(error), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN))
 }
 
 fn is_picture(stream: &CachedStream) -> bool {

@@ -293,6 +293,10 @@ impl Reader<'_> {
             PLAIN_DICTIONARY | RLE_DICTIONARY => Some(false),
             _ => None,
         };
+        // Found now, no page is unpacked in vain.
+        if pages.data.iter().take(until).skip(from).any(|page| is_plain(page).is_none()) {
+            return Ok(false);
+        }
         let Scratch { unpacker, page: page_memory, dictionary: dictionary_memory, .. } = scratch;
         let all =
             pages.data.first().map_or(0, |page| page.first_value)..pages.data.last().map_or(0, |page| reach(page).end);
@@ -315,7 +319,7 @@ impl Reader<'_> {
             if pages.aligned && page.first_value != page.first_row * period {
                 return Ok(false);
             }
-            let Some(plain) = is_plain(page) else { return Ok(false) };
+            let plain = is_plain(page) == Some(true);
             let wanted_here = index >= first && index < last;
             if !wanted_here && index < regular {
                 continue;

@@ -46,6 +46,9 @@ use source::{Reads, Source};
 
 pub(crate) use examine::examine;
 
+/// In a row group of so many rows there may be several episodes, and then it is read again.
+const MANY_ROWS: u64 = 1024;
+
 /// A parquet file whose footer was checked. It stays open, and keeps the pages that were read last.
 pub(crate) struct ParquetFile {
     source: Arc<Source>,
@@ -58,7 +61,7 @@ pub(crate) struct ParquetFile {
     cache: Arc<Cache>,
     /// How leaves were read last.
     plans: Mutex<HashMap<usize, Arc<Plan>>>,
-    /// Scanned pages by row group and leaf, of chunks with more than one.
+    /// Scanned pages by row group and leaf, of chunks with more than one or with many rows.
     scanned: Mutex<HashMap<(usize, usize), Arc<Pages>>>,
 }
 
@@ -223,7 +226,7 @@ impl ParquetFile {
         let LeafColumn { name, max_repetition, .. } = leaf_column;
         let column = Column { name, max_repetition: *max_repetition, rows: row_group.rows };
         let pages = Arc::new(Pages::scan(reads, chunk, &column, &self.limits)?);
-        if pages.data.len() > 1 {
+        if pages.data.len() > 1 || row_group.rows >= MANY_ROWS {
             lock().insert((group, leaf), Arc::clone(&pages));
         }
         Ok(pages)

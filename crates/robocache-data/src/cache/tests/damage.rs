@@ -3,9 +3,11 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use super::super::CachedStream;
+use super::super::blocks::BLOCK;
 use super::super::fs::Os;
 use super::super::layout::{UnitManifest, read_json};
-use super::super::shard::Shard;
+use super::super::shard::{Shard, ShardWriter};
 use super::*;
 
 /// A cache and the values that belong in it.
@@ -181,7 +183,10 @@ fn swapped_files_and_folders_are_noticed_78() {
         std::fs::rename(&aside, b).unwrap();
     };
     let arrows = |unit: &str| -> Vec<PathBuf> {
-        files(&shards.join(unit)).into_iter().filter(|path| path.extension().is_some_and(|end| end == "arrow")).collect()
+        files(&shards.join(unit))
+            .into_iter()
+            .filter(|path| path.extension().is_some_and(|end| end == "arrow"))
+            .collect()
     };
     let (first, second) = (arrows("unit-000000"), arrows("unit-000001"));
     let folders = (shards.join("unit-000000"), shards.join("unit-000001"));
@@ -211,8 +216,52 @@ fn a_bad_block_names_its_episodes_and_stays_bad_76() {
     std::fs::write(&shard, &bytes).unwrap();
     let report = verify(&whole.out(), &Progress::default()).unwrap();
     let damage = &report.damage[0];
-    assert_eq!((report.damage.len(), &damage.path, damage.offset), (1, &shard, Some(0)));
+    // The only block of the file, so that the file as a whole is of no use.
+    assert_eq!((report.damage.len(), &damage.path, damage.offset), (1, &shard, None));
     assert_eq!(damage.episodes, [1], "the episode of unit 1");
     assert_eq!(whole.ledger.compare(&cache).refused, 1);
+    std::fs::write(&shard, std::fs::read(&shard).unwrap()).unwrap();
     assert_eq!(whole.ledger.compare(&cache).refused, 1, "as bad the second time");
+}
+
+#[test]
+fn a_bad_block_of_a_large_file_spoils_its_own_rows_only_76() {
+    let scratch = Scratch::new();
+    let stream = CachedStream {
+        name: "camera".to_owned(),
+        kind: crate::Kind::Image,
+        dtype: "uint8".to_owned(),
+        shape: vec![1 << 20],
+        names: None,
+        rate: None,
+        method: Vec::new(),
+        encoding: Encoding::Raw,
+    };
+    let mut writer = ShardWriter::create(&Os, &scratch.0, 0, &stream).unwrap();
+    for row in 0..20u8 {
+        writer.push(&scratch.0, row.into(), &vec![row; 1 << 20]).unwrap();
+    }
+    let facts = writer.finish(&scratch.0).unwrap();
+    assert!(facts.crc32c.len() > 4 && facts.batches.len() > 4);
+    let path = scratch.0.join(&facts.file);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[BLOCK + BLOCK / 2] ^= 0x10;
+    std::fs::write(&path, &bytes).unwrap();
+    let shard = Shard::open(&scratch.0, &facts, &stream).unwrap();
+    assert_eq!(shard.verify(), [1]);
+    let spoiled = shard.rows_of_block(1);
+    assert!(!spoiled.is_empty());
+    for row in 0..20 {
+        match shard.rows(row, 1, 1 << 20) {
+            Ok(found) => {
+                assert!(found.times == [row as i64] && found.values.iter().all(|&value| u64::from(value) == row))
+            }
+            Err(error) => {
+                assert_eq!((error.kind(), error.file()), (ErrorKind::CorruptData, Some(&*path)), "{error}");
+                assert!(spoiled.iter().any(|rows| rows.contains(&row)), "row {row} is not in the block");
+            }
+        }
+        let is_spoiled = spoiled.iter().any(|rows| rows.contains(&row));
+        assert_eq!(shard.rows(row, 1, 1 << 20).is_err(), is_spoiled, "row {row}");
+    }
 }

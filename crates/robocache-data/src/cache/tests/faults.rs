@@ -136,7 +136,8 @@ fn fail_and_go_on(ledger: &Ledger, scratch: &Scratch, fault: Fault) -> robocache
     assert_eq!(error.kind(), ErrorKind::FileError, "{fault:?}: {error}");
     assert!(error.file().is_some_and(|path| path.starts_with(&scratch.0)), "{fault:?}: {error}");
     let before = ledger.judge(&out);
-    let report = ingest_with(&Faulty::new(Fault::Never), &sample(), &out).unwrap_or_else(|error| panic!("{fault:?}: {error}"));
+    let report =
+        ingest_with(&Faulty::new(Fault::Never), &sample(), &out).unwrap_or_else(|error| panic!("{fault:?}: {error}"));
     assert!(report.units_before >= before, "{fault:?}: work was done twice");
     assert_eq!(report.units_before + report.units_done, ledger.len(), "{fault:?}");
     ledger.judge_complete(&out);
