@@ -332,6 +332,9 @@ impl CacheStreamInfo {
     }
 }
 
+/// A stream that is wanted: its name, its new name, its new type.
+type Wish = (String, Option<String>, Option<String>);
+
 /// Makes a cache of a dataset; see `rc.ingest`.
 #[pyfunction]
 #[pyo3(signature = (source, out, streams, methods, images, image_size, quality, strict, workers, tag, step))]
@@ -340,7 +343,7 @@ pub(crate) fn ingest_dataset<'py>(
     py: Python<'py>,
     source: PathBuf,
     out: PathBuf,
-    streams: Option<Vec<(String, Option<String>, Option<String>)>>,
+    streams: Option<Vec<Wish>>,
     methods: Vec<(String, Bound<'py, PyAny>)>,
     images: &str,
     image_size: Option<(usize, usize)>,
@@ -402,7 +405,7 @@ pub(crate) fn ingest_dataset<'py>(
     Ok(dict)
 }
 
-fn choice((from, to, dtype): (String, Option<String>, Option<String>)) -> Result<Choice> {
+fn choice((from, to, dtype): Wish) -> Result<Choice> {
     let find = |name: String| {
         let known = DType::ALL.iter().copied().find(|dtype| dtype.name() == name);
         known.ok_or_else(|| Error::invalid("streams", format!("{from:?}: {name:?} is not a dtype")))

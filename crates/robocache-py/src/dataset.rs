@@ -1,6 +1,6 @@
 //! Datasets, as Python sees them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -113,7 +113,7 @@ pub(crate) fn place(at: isize, length: usize) -> Option<usize> {
     (at < length).then_some(at)
 }
 
-fn check(py: Python<'_>, path: &PathBuf) -> PyResult<Vec<Finding>> {
+fn check(py: Python<'_>, path: &Path) -> PyResult<Vec<Finding>> {
     let mut findings = enter::threads(py, |stop| {
         let interrupted = || stop.load(Ordering::Relaxed);
         let progress = Progress { interrupted: &interrupted, ..Progress::default() };

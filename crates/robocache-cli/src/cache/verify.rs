@@ -63,6 +63,9 @@ impl Verified {
         };
         let bad = |Damage { path, message, offset, episodes }: Damage| {
             let episodes = episodes.into_iter().map(lost).collect::<Result<Vec<_>>>()?;
+            // The path stands beside it.
+            let known = format!(" ({})", path.display());
+            let message = message.strip_suffix(&known).map(str::to_owned).unwrap_or(message);
             Ok(Bad { path, block: offset.map(|offset| offset / BLOCK), offset, message, episodes })
         };
         let damage = damage.into_iter().map(bad).collect::<Result<Vec<_>>>()?;

@@ -60,16 +60,17 @@ fn a_flipped_bit_is_found_named_and_made_good() {
     let output = run(&["cache", "verify", out.text()]);
     let text = stdout(&output);
     assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(1), ""), "{text}");
-    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let expected = format!("damaged {file} the checksum of block 0 is wrong; it held episode");
-    assert!(words.starts_with(&expected), "{text}");
+    assert!(text.starts_with(&format!("damaged {file}\n  the checksum of block 0 ")), "{text}");
+    assert!(text.contains("; it held episode"), "{text}");
     assert!(text.contains("\n1 damaged part: "), "{text}");
     let output = run(&["cache", "verify", out.text(), "--json"]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((output.status.code(), &report["ok"], &report["files"]), (Some(1), &json!(false), &(6 * units).into()));
     let damage = &report["damage"][0];
-    assert_eq!((&damage["block"], &damage["offset"]), (&json!(0), &json!(0)));
+    // A file of one block cannot be opened then, and is lost as a whole.
+    assert_eq!((&damage["block"], &damage["offset"]), (&Value::Null, &Value::Null));
     assert_eq!(damage["path"], json!(out.join(file)));
+    assert!(!damage["message"].as_str().unwrap().contains(out.text()), "{damage}");
     let plan: Value = serde_json::from_slice(&std::fs::read(out.join("plan.json")).unwrap()).unwrap();
     let unit = &plan["units"][1];
     let held: Vec<_> = damage["episodes"].as_array().unwrap().iter().map(|lost| &lost["episode"]).collect();
@@ -80,6 +81,32 @@ fn a_flipped_bit_is_found_named_and_made_good() {
     std::fs::remove_dir_all(out.join("shards/unit-000001")).unwrap();
     good(&["ingest", &sample("lerobot_v30"), out.text(), "--images", "skip", "--unit-frames", "64"]);
     assert!(good(&["cache", "verify", out.text()]).starts_with("no damage: "));
+}
+
+#[test]
+fn a_bad_block_of_many_takes_only_its_episodes() {
+    let (source, out) = (made("cache-long", 6, 300_000), Folder::new("cache-blocks"));
+    good(&["ingest", source.text(), out.text(), "--unit-frames", "2000000"]);
+    let file = "shards/unit-000000/action.arrow";
+    let mut bytes = std::fs::read(out.join(file)).unwrap();
+    assert!(bytes.len() > 3 * (4 << 20), "{}", bytes.len());
+    bytes[5 << 20] ^= 0x80;
+    std::fs::write(out.join(file), bytes).unwrap();
+    let output = run(&["cache", "verify", out.text(), "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let [damage] = &report["damage"].as_array().unwrap()[..] else { panic!("expected one damage: {report}") };
+    assert_eq!((&damage["block"], &damage["offset"]), (&json!(1), &json!(4 << 20)));
+    let held = damage["episodes"].as_array().unwrap();
+    assert!((1..6).contains(&held.len()), "{damage}");
+    let lost = &held[0];
+    assert_eq!((&lost["at"], &lost["source"]), (&lost["episode"], &json!(0)), "{damage}");
+    // Those are the ones that readers refuse.
+    let cache = robocache_data::cache::Cache::open(&out.0).unwrap();
+    let refused: Vec<_> = (0..6).filter(|&at| cache.numbers(at, 0).is_err()).collect();
+    assert_eq!(held.iter().map(|lost| lost["at"].as_u64().unwrap() as usize).collect::<Vec<_>>(), refused);
+    let text = stdout(&run(&["cache", "verify", out.text()]));
+    assert!(text.starts_with(&format!("damaged {file}\n  the checksum of block 1 ")), "{text}");
 }
 
 #[test]

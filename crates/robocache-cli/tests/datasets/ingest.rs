@@ -1,8 +1,5 @@
 use std::process::Stdio;
-use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Float32Array, RecordBatch};
-use parquet::arrow::ArrowWriter;
 use serde_json::{Value, json};
 
 use super::*;
@@ -14,31 +11,6 @@ fn arguments<'a>(source: &'a str, out: &'a str, more: &[&'a str]) -> Vec<&'a str
 
 fn plan(out: &Folder, more: &[&str]) -> Value {
     json(&[&["ingest", "--plan", &sample("lerobot_v30"), out.text(), "--images", "skip", "--json"], more].concat())
-}
-
-/// A dataset of version 2.1 with many episodes of three frames, all of which are one file.
-fn many_episodes(count: usize) -> Folder {
-    let folder = Folder::new("many");
-    for name in ["meta", "data/chunk-000"] {
-        std::fs::create_dir_all(folder.join(name)).unwrap();
-    }
-    let info = json!({
-        "codebase_version": "v2.1", "fps": 10, "total_episodes": count, "total_frames": 3 * count,
-        "chunks_size": 100_000, "data_path": "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet",
-        "features": { "action": { "dtype": "float32", "shape": [1], "names": null } },
-    });
-    std::fs::write(folder.join("meta/info.json"), info.to_string()).unwrap();
-    std::fs::write(folder.join("meta/tasks.jsonl"), "{\"task_index\": 0, \"task\": \"wait\"}\n").unwrap();
-    let episode = |index| json!({ "episode_index": index, "tasks": ["wait"], "length": 3 }).to_string() + "\n";
-    std::fs::write(folder.join("meta/episodes.jsonl"), (0..count).map(episode).collect::<String>()).unwrap();
-    let action: ArrayRef = Arc::new(Float32Array::from(vec![0.0, 0.5, 1.0]));
-    let batch = RecordBatch::try_from_iter([("action", action)]).unwrap();
-    let file = |index: usize| folder.join(&format!("data/chunk-000/episode_{index:06}.parquet"));
-    let mut writer = ArrowWriter::try_new(std::fs::File::create(file(0)).unwrap(), batch.schema(), None).unwrap();
-    writer.write(&batch).unwrap();
-    writer.close().unwrap();
-    (1..count).for_each(|index| std::fs::hard_link(file(0), file(index)).unwrap());
-    folder
 }
 
 #[test]
@@ -241,7 +213,7 @@ fn wrong_options_are_named() {
 #[test]
 fn ctrl_c_leaves_what_is_done_and_the_same_command_continues() {
     const EPISODES: usize = 400;
-    let (source, out) = (many_episodes(EPISODES), Folder::new("ingest-interrupt"));
+    let (source, out) = (made("many", EPISODES, 3), Folder::new("ingest-interrupt"));
     let arguments = arguments(source.text(), out.text(), &["--unit-frames", "1", "--workers", "1", "--json"]);
     let child = robocache().args(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     wait_for("a first unit", || Path::new(&out.join("shards/unit-000002")).exists());

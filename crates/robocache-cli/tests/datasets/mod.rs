@@ -9,7 +9,12 @@ mod plot;
 
 use std::path::{Path, PathBuf};
 use std::process::Child;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use arrow_array::{ArrayRef, Float32Array, RecordBatch};
+use parquet::arrow::ArrowWriter;
+use serde_json::json as value;
 
 use super::{good, json, refused, robocache, run, stderr, stdout};
 
@@ -66,6 +71,31 @@ fn copy(from: &Path, to: &Path) {
             std::fs::copy(&entry, &target).unwrap();
         }
     }
+}
+
+/// A dataset of version 2.1 with equal episodes, all of which are one file.
+fn made(name: &str, count: usize, frames: usize) -> Folder {
+    let folder = Folder::new(name);
+    for name in ["meta", "data/chunk-000"] {
+        std::fs::create_dir_all(folder.join(name)).unwrap();
+    }
+    let info = value!({
+        "codebase_version": "v2.1", "fps": 10, "total_episodes": count, "total_frames": frames * count,
+        "chunks_size": 100_000, "data_path": "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet",
+        "features": { "action": { "dtype": "float32", "shape": [1], "names": null } },
+    });
+    std::fs::write(folder.join("meta/info.json"), info.to_string()).unwrap();
+    std::fs::write(folder.join("meta/tasks.jsonl"), "{\"task_index\": 0, \"task\": \"wait\"}\n").unwrap();
+    let episode = |index| value!({ "episode_index": index, "tasks": ["wait"], "length": frames }).to_string() + "\n";
+    std::fs::write(folder.join("meta/episodes.jsonl"), (0..count).map(episode).collect::<String>()).unwrap();
+    let action: ArrayRef = Arc::new(Float32Array::from_iter_values((0..frames).map(|frame| (frame % 1000) as f32)));
+    let batch = RecordBatch::try_from_iter([("action", action)]).unwrap();
+    let file = |index: usize| folder.join(&format!("data/chunk-000/episode_{index:06}.parquet"));
+    let mut writer = ArrowWriter::try_new(std::fs::File::create(file(0)).unwrap(), batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    (1..count).for_each(|index| std::fs::hard_link(file(0), file(index)).unwrap());
+    folder
 }
 
 fn wait_for(what: &str, condition: impl Fn() -> bool) {

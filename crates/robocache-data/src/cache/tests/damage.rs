@@ -154,7 +154,8 @@ fn a_flipped_bit_is_noticed_also_before_there_is_a_manifest_76() {
 fn shorter_longer_and_zeroed_files_are_noticed_77() {
     let whole = Whole::new();
     for file in whole.kinds() {
-        let changes: [(&str, fn(&mut Vec<u8>)); 7] = [
+        type Change = fn(&mut Vec<u8>);
+        let changes: [(&str, Change); 7] = [
             ("the emptiness", Vec::clear),
             ("a byte less", |bytes| bytes.truncate(bytes.len() - 1)),
             ("half", |bytes| bytes.truncate(bytes.len() / 2)),

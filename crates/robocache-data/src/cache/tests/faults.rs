@@ -68,7 +68,7 @@ impl Faulty {
 
 impl Write for FaultyFile {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        if self.1.0.interrupts && self.1.0.writes.fetch_add(1, Ordering::Relaxed) % 2 == 0 {
+        if self.1.0.interrupts && self.1.0.writes.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
             return Err(std::io::ErrorKind::Interrupted.into());
         }
         let first_death = matches!(self.1.0.fault, Fault::Death(at) if self.1.count() > at);
@@ -129,6 +129,11 @@ fn operations(scratch: &Scratch) -> usize {
     fs.count()
 }
 
+/// Every operation, or every tenth in a run that is scaled to a tenth.
+fn stride() -> usize {
+    1000 / scaled(1000).clamp(1, 1000)
+}
+
 /// Fails, looks, goes on without the fault, looks again. The error.
 fn fail_and_go_on(ledger: &Ledger, scratch: &Scratch, fault: Fault) -> robocache::Error {
     let out = scratch.out();
@@ -149,7 +154,7 @@ fn fail_and_go_on(ledger: &Ledger, scratch: &Scratch, fault: Fault) -> robocache
 fn death_at_every_operation_leaves_whole_units_70() {
     let (ledger, scratch) = (Ledger::of(&sample()), Scratch::new());
     let operations = operations(&scratch);
-    for at in 0..operations {
+    for at in (0..operations).step_by(stride()) {
         fail_and_go_on(&ledger, &scratch, Fault::Death(at));
     }
 }
@@ -158,10 +163,10 @@ fn death_at_every_operation_leaves_whole_units_70() {
 fn every_operation_may_fail_once_or_from_then_on_72_73() {
     let (ledger, scratch) = (Ledger::of(&sample()), Scratch::new());
     let operations = operations(&scratch);
-    for at in 0..operations {
+    for at in (0..operations).step_by(stride()) {
         for (place, code) in [ENOSPC, EIO, EDQUOT, EROFS].into_iter().enumerate() {
             // All of them at all places in a long run; in a short one each place has one.
-            if scaled(4) < 16 && place != at % 4 {
+            if scaled(4) < 16 && place != at / stride() % 4 {
                 continue;
             }
             let error = fail_and_go_on(&ledger, &scratch, Fault::Once(at, code));
@@ -208,6 +213,23 @@ fn a_failure_in_one_thread_stops_all_and_keeps_what_is_done_72() {
         ledger.judge_complete(&out);
         scratch.clear();
     }
+}
+
+#[test]
+fn an_interrupt_leaves_whole_units_and_the_next_run_goes_on() {
+    let (ledger, scratch) = (Ledger::of(&sample()), Scratch::new());
+    let steps = AtomicUsize::new(0);
+    let step = |done: usize, _: usize| {
+        steps.fetch_add(usize::from(done > 0), Ordering::Relaxed);
+    };
+    let progress = Progress { step: &step, interrupted: &|| steps.load(Ordering::Relaxed) == 2 };
+    let error = ingest_on(&Os, &sample(), &scratch.out(), &options(), &Limits::default(), &progress).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Interrupted);
+    let before = ledger.judge(&scratch.out());
+    assert!(before > 0 && before < ledger.len() && scratch.out().join(MANIFEST).exists());
+    let report = ingest_with(&Os, &sample(), &scratch.out()).unwrap();
+    assert_eq!((report.units_before, report.units_done), (before, ledger.len() - before));
+    ledger.judge_complete(&scratch.out());
 }
 
 #[test]
