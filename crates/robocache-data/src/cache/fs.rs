@@ -203,7 +203,15 @@ fn start_of(process: i32) -> Option<u64> {
 /// The right to write to a cache, for as long as it lives; ends with the process, however that ends.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // To close the file would not do: a child that was forked meanwhile has it open too.
+        // SAFETY: the descriptor is open.
+        unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_UN) };
+    }
 }
 
 impl Lock {
@@ -225,6 +233,26 @@ impl Lock {
         }
         // Only for the message above.
         let _ = file.set_len(0).and_then(|()| file.write_all(std::process::id().to_string().as_bytes()));
-        Ok(Self { _file: file })
+        Ok(Self { file })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_ends_with_its_owner_also_where_a_child_has_inherited_it_74() {
+        let folder = std::env::temp_dir().join(format!("robocache-lock-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let lock = Lock::take(&Os, &folder).unwrap();
+        // What a fork does to a descriptor.
+        let inherited = lock.file.try_clone().unwrap();
+        let refusal = Lock::take(&Os, &folder).unwrap_err().to_string();
+        assert!(refusal.contains(&format!("process {} is writing", std::process::id())), "{refusal}");
+        drop(lock);
+        Lock::take(&Os, &folder).unwrap();
+        drop(inherited);
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -145,6 +145,15 @@ impl Drop for Process {
     }
 }
 
+/// Tells other threads to end, also where this one fails.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn killed_at_random_moments_it_opens_and_goes_on_69() {
     let (ledger, scratch) = (Ledger::of(&sample()), Scratch::new());
@@ -234,9 +243,8 @@ fn of_writers_at_once_one_wins_and_readers_see_whole_units_74() {
                     }
                 });
             }
-            let said = writers.into_iter().map(Process::finish).collect();
-            ended.store(true, Ordering::Relaxed);
-            said
+            let _ended = Ended(&ended);
+            writers.into_iter().map(Process::finish).collect()
         });
         assert!(said.iter().any(|said| said == "done"), "{said:?}");
         assert!(said.iter().all(|said| said == "done" || said.contains("is writing to this cache")), "{said:?}");
@@ -262,13 +270,13 @@ fn readers_open_while_indices_come_and_go_74() {
                 }
             });
         }
+        let _ended = Ended(&ended);
         for number in 0..scaled(20) {
             let source = scratch.0.join(format!("source-{number}"));
             copy(&sample(), &source);
             ingest_with(&Os, &source, &out).unwrap();
             assert_eq!(collect_garbage(&out).unwrap().removed.len(), 1, "the index before");
         }
-        ended.store(true, Ordering::Relaxed);
     });
 }
 
