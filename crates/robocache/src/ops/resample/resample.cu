@@ -317,7 +317,9 @@ void copy_column(const Args& args, const u8* values, u8* out, const Pick* picks,
 
 // Blocks of 256 threads that a multiprocessor should hold: as many as the compiler manages without
 // spilling registers, which differs between architectures.
-#if __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900
+#if __CUDA_ARCH__ == 900
+const int BLOCKS = RC_BLEND && sizeof(Cell) == 8 ? 3 : 4;
+#elif __CUDA_ARCH__ == 800
 const int BLOCKS = 4;
 #elif __CUDA_ARCH__ == 1000
 const int BLOCKS = 2;
