@@ -99,6 +99,15 @@ impl fmt::Display for Finding {
     }
 }
 
+/// All that a check found.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    /// For people: many that are alike are told as one.
+    pub(crate) findings: Vec<Finding>,
+    /// The first error of every episode and stream that has one.
+    pub(crate) errors: Vec<Finding>,
+}
+
 /// Told how far a long look is; asked whether to go on.
 #[derive(Clone, Copy)]
 pub struct Progress<'a> {

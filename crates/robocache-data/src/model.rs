@@ -8,7 +8,7 @@ use std::sync::Arc;
 use robocache::{Context, DType, Error, ErrorKind, Result, Tensor, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::findings::{Finding, Progress};
+use crate::findings::{Checked, Finding, Progress};
 use crate::frames::Frames;
 use crate::{Limits, lerobot};
 
@@ -160,7 +160,7 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
     /// The samples of these streams, in the order asked for.
     fn read(&self, at: usize, streams: &[usize]) -> Result<Vec<Samples>>;
     /// Looks at everything; `progress` is told of every episode and can stop it.
-    fn check(&self, progress: &Progress<'_>) -> Result<Vec<Finding>>;
+    fn check(&self, progress: &Progress<'_>) -> Result<Checked>;
     /// The files that the metadata speaks of, itself included, whether they exist or not.
     fn files(&self) -> Vec<PathBuf>;
 }
@@ -199,7 +199,12 @@ impl Dataset {
     /// an error.
     pub fn check(path: &Path, limits: &Limits, progress: &Progress<'_>) -> Result<Vec<Finding>> {
         let (dataset, _) = Self::open_anyway(path, limits)?;
-        dataset.source.check(progress)
+        Ok(dataset.source.check(progress)?.findings)
+    }
+
+    /// Looks at everything, for the first error of every episode and stream that has one.
+    pub(crate) fn episode_errors(&self, progress: &Progress<'_>) -> Result<Vec<Finding>> {
+        Ok(self.source.check(progress)?.errors)
     }
 
     /// Format and version, such as "lerobot v3.0".

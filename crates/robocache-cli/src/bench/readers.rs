@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use robocache::{Context, Error, ErrorKind, Result, VERSION, cpu_threads};
@@ -221,16 +221,17 @@ impl<'a> Bench<'a> {
         Ok(best)
     }
 
-    /// Reads the first episodes, one after the other or several at once.
+    /// Reads the first episodes. Each thread reads consecutive ones, as an ingest does: neighbours
+    /// share pages, and threads that unpack the same page wait for each other.
     fn pass(&self, dataset: &Dataset, streams: &[usize], places: usize, threads: usize) -> Result<Pass> {
-        let next = AtomicUsize::new(0);
         let bytes = AtomicUsize::new(0);
+        let stop = AtomicBool::new(false);
         let failure = Mutex::new(None);
         let interrupted = self.progress.interrupted;
-        let work = || {
-            loop {
-                let at = next.fetch_add(1, Ordering::Relaxed);
-                if at >= places || interrupted() {
+        let (bytes, stop, failure) = (&bytes, &stop, &failure);
+        let work = |thread: usize| {
+            for at in places * thread / threads..places * (thread + 1) / threads {
+                if stop.load(Ordering::Relaxed) || interrupted() {
                     return;
                 }
                 match dataset.read(at, streams) {
@@ -239,7 +240,7 @@ impl<'a> Bench<'a> {
                         bytes.fetch_add(size, Ordering::Relaxed);
                     }
                     Err(error) => {
-                        next.store(places, Ordering::Relaxed);
+                        stop.store(true, Ordering::Relaxed);
                         if let Ok(mut failure) = failure.lock() {
                             failure.get_or_insert(error);
                         }
@@ -249,14 +250,14 @@ impl<'a> Bench<'a> {
         };
         let started = Instant::now();
         if threads == 1 {
-            work();
+            work(0);
         } else {
-            std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+            std::thread::scope(|scope| (0..threads).for_each(|thread| drop(scope.spawn(move || work(thread)))));
         }
         let seconds = started.elapsed().as_secs_f64();
         self.go_on()?;
-        match failure.into_inner() {
-            Ok(None) => Ok(Pass { seconds, bytes: bytes.into_inner(), episodes: places }),
+        match failure.lock().map(|mut failure| failure.take()) {
+            Ok(None) => Ok(Pass { seconds, bytes: bytes.load(Ordering::Relaxed), episodes: places }),
             Ok(Some(error)) => Err(error),
             Err(_) => Err(Error::new(ErrorKind::Unsupported, "a reading thread ended")),
         }

@@ -27,12 +27,12 @@ pub(crate) fn run(options: &Options) -> Result<Done> {
         Work::All { source, options } => all(&source, &out, &options, progress).map(Done::Ingested),
         Work::Plan { source, options } => {
             ensure_methods(&source, &options)?;
-            let plan = cache::plan(&source, &out, &options, &Limits::default())?;
+            let plan = cache::plan(&source, &out, &options, &Limits::default(), progress)?;
             Ok(Done::Planned(Planned { plan }))
         }
         Work::Unit { unit, strict } => {
             ensure_planned(&out)?;
-            let skipped = cache::process_unit(&out, unit, strict, &Limits::default())?;
+            let skipped = cache::process_unit(&out, unit, strict, &Limits::default(), progress)?;
             let sources = if skipped.is_empty() { Vec::new() } else { sources(&out)? };
             Ok(Done::Unit(OneUnit { unit, ok: skipped.is_empty(), skips: Skips { skipped, sources } }))
         }

@@ -61,15 +61,10 @@ pub(crate) fn ingest_on(
     let source = &canonical(source);
     let dataset = Dataset::open(source, limits)?;
     let _lock = prepare(fs, out)?;
-    let (plan, place) = plan_source(fs, &dataset, source, out, options)?;
+    let (plan, place) = plan_source(fs, &dataset, source, out, options, progress)?;
     let (before, work) = open_units(&plan, out, place);
-    let total: u64 = work.iter().map(|unit| unit.frames).sum();
-    let done = AtomicU64::new(0);
-    let step = |frames: u64| {
-        let so_far = done.fetch_add(frames, Ordering::Relaxed) + frames;
-        (progress.step)(usize::try_from(so_far).unwrap_or(usize::MAX), usize::try_from(total).unwrap_or(usize::MAX));
-    };
-    (progress.step)(0, usize::try_from(total).unwrap_or(usize::MAX));
+    let done = Done::new(work.iter().map(|unit| unit.frames).sum(), progress);
+    let step = |frames: u64| done.add(frames);
     let runner = Runner { fs, out, plan: &plan, dataset: &dataset, strict: options.strict, step: &step, progress };
     let outcome = runner.run(&work, options.workers);
     // Which of the units have the old content, nobody knows.
@@ -83,22 +78,34 @@ pub(crate) fn ingest_on(
         skipped: manifest.skipped.clone(),
         units_before: before,
         units_done: work.len(),
-        frames: done.load(Ordering::Relaxed),
+        frames: done.frames.load(Ordering::Relaxed),
         bytes: manifest.units.iter().map(|unit| unit.bytes).sum(),
     })
 }
 
 /// Plans an ingest without doing it; units of earlier sources stay as they are.
-pub fn plan(source: &Path, out: &Path, options: &IngestOptions, limits: &Limits) -> Result<Plan> {
+pub fn plan(
+    source: &Path,
+    out: &Path,
+    options: &IngestOptions,
+    limits: &Limits,
+    progress: &Progress<'_>,
+) -> Result<Plan> {
     let source = &canonical(source);
     let dataset = Dataset::open(source, limits)?;
     let _lock = prepare(&Os, out)?;
-    Ok(plan_source(&Os, &dataset, source, out, options)?.0)
+    Ok(plan_source(&Os, &dataset, source, out, options, progress)?.0)
 }
 
 /// Does one unit of a plan, for schedulers; several processes can do different units at once.
-pub fn process_unit(out: &Path, unit: usize, strict: bool, limits: &Limits) -> Result<Vec<Skipped>> {
-    process_unit_on(&Os, out, unit, strict, limits)
+pub fn process_unit(
+    out: &Path,
+    unit: usize,
+    strict: bool,
+    limits: &Limits,
+    progress: &Progress<'_>,
+) -> Result<Vec<Skipped>> {
+    process_unit_on(&Os, out, unit, strict, limits, progress)
 }
 
 pub(crate) fn process_unit_on(
@@ -107,6 +114,7 @@ pub(crate) fn process_unit_on(
     unit: usize,
     strict: bool,
     limits: &Limits,
+    progress: &Progress<'_>,
 ) -> Result<Vec<Skipped>> {
     let plan: Plan = read_json(&out.join(PLAN))?;
     let unit = plan.units.get(unit).copied();
@@ -118,6 +126,7 @@ pub(crate) fn process_unit_on(
     let source = plan.sources.get(unit.source).ok_or_else(|| corrupt(&out.join(PLAN), "a unit has no source"))?;
     let dataset = Dataset::open(&source.path, limits)?;
     ensure_unchanged(&plan, unit.source, &dataset)?;
+    let done = Done::new(unit.frames, progress);
     let work = Work {
         root: out,
         fs,
@@ -125,8 +134,8 @@ pub(crate) fn process_unit_on(
         source,
         dataset: &dataset,
         strict,
-        progress: &|_| {},
-        interrupted: &|| false,
+        progress: &|frames| done.add(frames),
+        interrupted: progress.interrupted,
     };
     Ok(work.process(&unit)?.skipped)
 }
@@ -143,6 +152,26 @@ pub fn merge(out: &Path) -> Result<IngestReport> {
         frames: 0,
         bytes: manifest.units.iter().map(|unit| unit.bytes).sum(),
     })
+}
+
+/// Frames that are done, for who watches.
+struct Done<'a> {
+    frames: AtomicU64,
+    total: usize,
+    progress: &'a Progress<'a>,
+}
+
+impl<'a> Done<'a> {
+    fn new(total: u64, progress: &'a Progress<'a>) -> Self {
+        let done = Self { frames: AtomicU64::new(0), total: usize::try_from(total).unwrap_or(usize::MAX), progress };
+        done.add(0);
+        done
+    }
+
+    fn add(&self, frames: u64) {
+        let so_far = self.frames.fetch_add(frames, Ordering::Relaxed) + frames;
+        (self.progress.step)(usize::try_from(so_far).unwrap_or(usize::MAX), self.total);
+    }
 }
 
 /// Makes the folders and takes the lock.
@@ -182,16 +211,21 @@ fn plan_source(
     source: &Path,
     out: &Path,
     options: &IngestOptions,
+    progress: &Progress<'_>,
 ) -> Result<(Plan, usize)> {
     let path = out.join(PLAN);
     let mut plan: Plan = if path.exists() { read_json(&path)? } else { Plan::new(options)? };
+    plan.ensure_pictures(options)?;
     let name = source.file_name().map(|name| name.to_string_lossy().into_owned());
     let tag = options.tag.clone().or(name).unwrap_or_default();
     let fingerprint = dataset.fingerprint()?;
     if let Some(place) = plan.find(source, &fingerprint, &tag)? {
+        plan.ensure_same_work(place, dataset, options)?;
         return Ok((plan, place));
     }
     plan.add(dataset, source, fingerprint, tag, options)?;
+    let silent = Progress { step: &|_, _| {}, ..*progress };
+    plan.add_errors(&dataset.episode_errors(&silent)?);
     Folder { path: out.to_path_buf(), fs }.commit_file(PLAN, &to_json(&plan)?)?;
     let place = plan.sources.len() - 1;
     Ok((plan, place))

@@ -153,6 +153,8 @@ pub struct Plan {
     pub image_size: Option<(usize, usize)>,
     /// Of JPEG pictures, 1 to 100.
     pub quality: u8,
+    /// Episodes that will not be taken, because a check of their source found errors in them.
+    pub errors: Vec<Skipped>,
     /// The work.
     pub units: Vec<Unit>,
 }

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use robocache::{DType, Error, ErrorKind, Result, ensure};
 
-use super::layout::{CachedSource, CachedStream, Encoding, FORMAT, Plan, Unit, VERSION, whole};
+use super::layout::{CachedSource, CachedStream, Encoding, FORMAT, Plan, Skipped, Unit, VERSION, whole};
+use crate::findings::Finding;
 use crate::model::{Dataset, Interpolation, Kind, Span, StreamInfo, Values};
 
 /// Bytes that the largest stream of a unit should take: few enough files for any number of maps,
@@ -92,6 +93,7 @@ impl Plan {
             streams: Vec::new(),
             image_size: options.image_size,
             quality: options.quality,
+            errors: Vec::new(),
             units: Vec::new(),
         })
     }
@@ -110,6 +112,60 @@ impl Plan {
                 Err(Error::new(ErrorKind::InvalidArgument, text).argument("tag"))
             }
         }
+    }
+
+    /// Pictures are alike in all of a cache.
+    pub(crate) fn ensure_pictures(&self, options: &IngestOptions) -> Result<()> {
+        let text = |size: Option<(usize, usize)>| {
+            size.map_or("none".to_owned(), |(height, width)| format!("{height} x {width}"))
+        };
+        let (known, asked) = (text(self.image_size), text(options.image_size));
+        ensure!(known == asked, "image_size", "this cache was planned with {known}, got {asked}; {OTHERWISE}");
+        let (known, asked) = (self.quality, options.quality);
+        ensure!(known == asked, "quality", "this cache was planned with {known}, got {asked}; {OTHERWISE}");
+        Ok(())
+    }
+
+    /// What is asked of a source must be what was planned for it: the work goes on, it is not done anew.
+    pub(crate) fn ensure_same_work(&self, place: usize, dataset: &Dataset, options: &IngestOptions) -> Result<()> {
+        let Some(source) = self.sources.get(place) else {
+            return Ok(());
+        };
+        if let Some(tag) = &options.tag {
+            ensure!(*tag == source.tag, "tag", "the source was planned as {:?}, got {tag:?}; {OTHERWISE}", source.tag);
+        }
+        let mut fresh = Self::new(options)?;
+        fresh.add(dataset, &source.path, String::new(), String::new(), options)?;
+        let words = |plan: &Self, source: &CachedSource| {
+            let describe = |(from, place): &(String, usize)| {
+                let stream = plan.streams.get(*place)?;
+                let encoding = if stream.encoding == Encoding::Jpeg { " as jpeg" } else { "" };
+                let to = if stream.name == *from { String::new() } else { format!(" as {}", stream.name) };
+                Some(format!("{from}{to} {} {:?}{encoding}", stream.dtype, stream.shape))
+            };
+            source.streams.iter().filter_map(describe).collect::<Vec<_>>().join(", ")
+        };
+        let planned = words(self, source);
+        let asked = fresh.sources.first().map(|source| words(&fresh, source)).unwrap_or_default();
+        ensure!(asked == planned, "streams", "the source was planned with {planned}; got {asked}; {OTHERWISE}");
+        for stream in &fresh.streams {
+            self.ensure_same_methods(stream, options)?;
+        }
+        Ok(())
+    }
+
+    /// Methods that are asked for are those of the cache.
+    fn ensure_same_methods(&self, stream: &CachedStream, options: &IngestOptions) -> Result<()> {
+        let is_asked = options.methods.iter().any(|(name, _)| *name == stream.name);
+        let known = self.streams.iter().find(|known| known.name == stream.name);
+        let differs = known.is_some_and(|known| known.method != stream.method);
+        ensure!(
+            !(is_asked && differs),
+            "methods",
+            "{:?} was planned with another interpolation; {OTHERWISE}",
+            stream.name
+        );
+        Ok(())
     }
 
     /// Adds a source and its work.
@@ -133,6 +189,7 @@ impl Plan {
                 }
                 Some(place) => {
                     self.ensure_same(place, &stream)?;
+                    self.ensure_same_methods(&stream, options)?;
                     place
                 }
             };
@@ -232,6 +289,26 @@ impl Plan {
         Ok(Some(stream))
     }
 
+    /// Notes which episodes of the last source have errors in streams that are taken.
+    pub(crate) fn add_errors(&mut self, errors: &[Finding]) {
+        let Some(last) = self.sources.last() else {
+            return;
+        };
+        let source = self.sources.len() - 1;
+        let is_taken = |name: &String| last.streams.iter().any(|(taken, _)| taken == name);
+        for finding in errors.iter().filter(|finding| finding.stream.as_ref().is_none_or(is_taken)) {
+            let Some(episode) = finding.episode else { continue };
+            // One reason is enough; they come by episode.
+            if self.errors.last().is_some_and(|last| (last.source, last.episode) == (source, episode)) {
+                continue;
+            }
+            let stream = finding.stream.as_ref().map_or(String::new(), |name| format!("{name}: "));
+            let path = finding.path.as_ref().map_or(String::new(), |path| format!(" ({})", path.display()));
+            let reason = format!("{}: {stream}{}{path}", finding.code, finding.message);
+            self.errors.push(Skipped { source, episode, reason });
+        }
+    }
+
     fn add_units(&mut self, dataset: &Dataset, source: usize, taken: &[usize], options: &IngestOptions) -> Result<()> {
         let row = |stream: &CachedStream| match stream.encoding {
             Encoding::Jpeg => stream.row_bytes() as u64 / JPEG_RATIO,
@@ -255,6 +332,9 @@ impl Plan {
         Ok(())
     }
 }
+
+/// What helps where a cache is asked to be another than it was planned.
+const OTHERWISE: &str = "give what was given then, or ingest into a new cache";
 
 #[cold]
 pub(crate) fn has_changed(path: &Path) -> Error {

@@ -86,6 +86,15 @@ impl<'a> Work<'a> {
         let mut files = self.open(folder)?;
         let mut episodes: Vec<Episode> =
             (unit.first..unit.end).map(|at| Episode { at, rows: vec![(0, 0); files.len()], failure: None }).collect();
+        for episode in &mut episodes {
+            let number = self.dataset.episode(episode.at)?.index;
+            // They lie by source and episode.
+            let wanted = (unit.source, number);
+            let found = self.plan.errors.binary_search_by_key(&wanted, |bad| (bad.source, bad.episode));
+            if let Some(bad) = found.ok().and_then(|at| self.plan.errors.get(at)) {
+                self.keep_or_raise(Error::new(ErrorKind::CorruptData, bad.reason.clone()), episode)?;
+            }
+        }
         // Pictures first: where one cannot be decoded, the episode's numbers are not written.
         for place in 0..files.len() {
             if files.get(place).is_some_and(|file| is_picture(file.stream)) {

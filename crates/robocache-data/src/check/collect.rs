@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::findings::{Finding, Level};
+use super::codes;
+use crate::findings::{Checked, Finding, Level};
 
 /// How many findings of one kind in one stream are told one by one.
 pub(crate) const TOLD: usize = 20;
@@ -11,9 +12,10 @@ pub(crate) const TOLD: usize = 20;
 /// What a finding is told together with.
 type Kind = (Level, &'static str, Option<String>);
 
-/// Findings so far. Holds a bounded number of each kind, whatever the dataset's size.
+/// Findings so far. Holds a bounded number of each kind, and one error per episode and stream.
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
+    errors: BTreeMap<(u64, Option<String>), Finding>,
     groups: BTreeMap<Kind, Group>,
     /// The same text about several files, which is told once: the first file and their number.
     files: BTreeMap<(Kind, String), (Option<PathBuf>, usize)>,
@@ -28,6 +30,15 @@ struct Group {
 
 impl Collector {
     pub(crate) fn add(&mut self, finding: Finding) {
+        // A gap says nothing of the episode behind it.
+        if let (Level::Error, Some(episode)) = (finding.level, finding.episode)
+            && finding.code != codes::EPISODE_GAP.name
+        {
+            let known = self.errors.entry((episode, finding.stream.clone())).or_insert_with(|| finding.clone());
+            if order(&finding) < order(known) {
+                *known = finding.clone();
+            }
+        }
         let group = self.groups.entry(kind(&finding)).or_default();
         group.count += 1;
         let place = group.told.partition_point(|known| order(known) <= order(&finding));
@@ -48,7 +59,7 @@ impl Collector {
     }
 
     /// All of them by episode, stream and code; those of the whole dataset first.
-    pub(crate) fn finish(mut self) -> Vec<Finding> {
+    pub(crate) fn finish(mut self) -> Checked {
         for (((level, code, stream), message), (path, count)) in std::mem::take(&mut self.files) {
             let message = if count > 1 { format!("{message} (in {count} files, this one first)") } else { message };
             self.add(Finding { level, code, episode: None, stream, path, message });
@@ -69,7 +80,8 @@ impl Collector {
                 .cmp(&key(*other_episode, *other_more, other))
                 .then_with(|| order(finding).cmp(&order(other)))
         });
-        all.into_iter().map(|(_, _, finding)| finding).collect()
+        let findings = all.into_iter().map(|(_, _, finding)| finding).collect();
+        Checked { findings, errors: self.errors.into_values().collect() }
     }
 }
 
@@ -103,10 +115,17 @@ mod tests {
             episodes.for_each(|episode| all.add(finding(episode)));
             all.add(Finding::warning(&codes::CONSTANT, "y").stream("state"));
             all.add(finding(3).stream("action"));
+            all.add(Finding::error(&codes::EPISODE_GAP, "z").episode(2000));
             all.finish()
         };
-        let found = gather(&mut (0..1000));
-        assert_eq!(found, gather(&mut (0..1000).rev()));
+        let Checked { mut findings, errors } = gather(&mut (0..1000));
+        let backwards = gather(&mut (0..1000).rev());
+        assert_eq!((&findings, &errors), (&backwards.findings, &backwards.errors));
+        assert_eq!(findings.pop().unwrap().code, "episode_gap");
+        // Not one is lost of those that say which episodes are bad.
+        assert_eq!(errors.len(), 1001);
+        assert_eq!(errors.last().unwrap().episode, Some(999));
+        let found = findings;
         assert_eq!(found.len(), 1 + TOLD + 1 + 1);
         assert_eq!((found[0].code, found[0].episode), ("constant", None));
         let streams: Vec<_> = found.iter().filter(|f| f.episode == Some(3)).map(|f| f.stream.as_deref()).collect();
@@ -124,7 +143,7 @@ mod tests {
             let found = Finding::warning(&codes::CODEC_DIFFERS, "expected h264, got av1").path(path.as_ref());
             all.add_for_file(found.stream("top"));
         }
-        let found = all.finish();
+        let found = all.finish().findings;
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].message, "expected h264, got av1 (in 3 files, this one first)");
         assert_eq!(found[0].path, Some(PathBuf::from("a")));

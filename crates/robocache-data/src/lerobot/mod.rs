@@ -25,7 +25,7 @@ use self::recent::Recent;
 use self::root::{Field, Root};
 use crate::Limits;
 use crate::check::{Code, codes};
-use crate::findings::{Finding, Level, Progress};
+use crate::findings::{Checked, Finding, Level, Progress};
 use crate::json::Json;
 use crate::limits::{corrupt, file_error};
 use crate::model::{EpisodeInfo, Samples, Source, StreamInfo};
@@ -234,7 +234,7 @@ impl Source for LeRobot {
         self.read_streams(at, streams)
     }
 
-    fn check(&self, progress: &Progress<'_>) -> Result<Vec<Finding>> {
+    fn check(&self, progress: &Progress<'_>) -> Result<Checked> {
         self.check_all(progress)
     }
 

@@ -250,7 +250,11 @@ fn column(rows: &Rows<'_>, name: &str) -> Result<ArrayRef> {
 pub(super) fn frame_time(frame: i64, fps: f64) -> i64 {
     let whole = fps as i64;
     if whole as f64 == fps && whole > 0 {
-        // Exact, to the nearest.
+        // Exact, to the nearest; in 64 bits where they hold it, which is several times faster.
+        const SMALL: i64 = 1 << 31;
+        if (0..SMALL).contains(&frame) && whole < SMALL {
+            return (frame * 2_000_000_000 + whole) / (whole * 2);
+        }
         let doubled = i128::from(frame) * 2_000_000_000 + i128::from(whole);
         return i64::try_from(doubled.div_euclid(i128::from(whole) * 2)).unwrap_or(i64::MAX);
     }

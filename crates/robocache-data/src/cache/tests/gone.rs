@@ -205,13 +205,13 @@ fn a_source_that_changed_since_the_plan_is_refused_84() {
     ];
     for (what, change) in changes {
         copy(&sample(), &source);
-        plan(&source, &out, &options(), &Limits::default()).unwrap();
-        process_unit(&out, 0, true, &Limits::default()).unwrap();
+        plan(&source, &out, &options(), &Limits::default(), &Progress::default()).unwrap();
+        process_unit(&out, 0, true, &Limits::default(), &Progress::default()).unwrap();
         change();
         let refused = [
             ingest_with(&Os, &source, &out).unwrap_err(),
-            plan(&source, &out, &options(), &Limits::default()).unwrap_err(),
-            process_unit(&out, 1, true, &Limits::default()).unwrap_err(),
+            plan(&source, &out, &options(), &Limits::default(), &Progress::default()).unwrap_err(),
+            process_unit(&out, 1, true, &Limits::default(), &Progress::default()).unwrap_err(),
         ];
         for error in refused {
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{what}: {error}");

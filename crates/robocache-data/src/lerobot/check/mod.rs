@@ -24,7 +24,7 @@ use crate::check::Code;
 use crate::check::collect::Collector;
 use crate::check::values::{Seen, over_all};
 use crate::check::work::in_order;
-use crate::findings::{Finding, Level, Progress};
+use crate::findings::{Checked, Finding, Level, Progress};
 
 /// What tasks need to know beyond the dataset.
 struct Plan {
@@ -47,7 +47,7 @@ struct Totals {
 }
 
 impl LeRobot {
-    pub(super) fn check_all(&self, progress: &Progress<'_>) -> Result<Vec<Finding>> {
+    pub(super) fn check_all(&self, progress: &Progress<'_>) -> Result<Checked> {
         let mut found = Collector::default();
         found.extend(self.findings.clone());
         let rows_are_clear = self.check_metadata(&mut found);
