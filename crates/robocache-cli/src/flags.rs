@@ -308,6 +308,8 @@ pub(crate) struct CacheLs {
 Examples:
   robocache cache verify my/cache         is all of it as it was written?
   robocache cache verify my/cache --json  every damage, for a script
+  robocache cache verify my/cache --quarantine
+                                          take damaged units out of it
 
 Exit codes: 0 not damaged, 1 damaged, 2 the cache cannot be opened at all,
 130 Ctrl-C.")]
@@ -315,6 +317,9 @@ pub(crate) struct CacheVerify {
     /// The cache
     #[arg(value_name = "PATH")]
     pub(crate) path: PathBuf,
+    /// Move damaged units out of the cache; running the same ingest again makes them anew
+    #[arg(long)]
+    pub(crate) quarantine: bool,
     #[command(flatten)]
     pub(crate) format: Format,
 }
@@ -357,6 +362,17 @@ pub(crate) struct Bench {
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     Readers(BenchReaders),
+    Ingest(BenchIngest),
+}
+
+/// What every benchmark of files takes.
+#[derive(Debug, Args)]
+pub(crate) struct BenchFiles {
+    /// A dataset to measure with
+    #[arg(value_name = "PATH")]
+    pub(crate) path: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
 /// Measure how fast datasets are opened and read
@@ -373,9 +389,24 @@ Examples:
 
 Exit codes: 0 every target is met, 1 one is missed, 2 error, 130 Ctrl-C.")]
 pub(crate) struct BenchReaders {
-    /// A dataset to read
-    #[arg(value_name = "PATH")]
-    pub(crate) path: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) format: Format,
+    pub(crate) rest: BenchFiles,
+}
+
+/// Measure how fast datasets become caches
+///
+/// Without PATH a dataset of numbers is made for it in a temporary folder (TMPDIR chooses where;
+/// 600 MB). With PATH the dataset's own numbers are ingested, and its video beside `ffmpeg -f null`,
+/// which decodes the same files with the same threads and keeps nothing.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  robocache bench ingest             with a dataset made for it
+  robocache bench ingest my/dataset  with a dataset, and its video
+  robocache bench ingest --json      for a record
+
+Exit codes: 0 every target is met, 1 one is missed, 2 error, 130 Ctrl-C.")]
+pub(crate) struct BenchIngest {
+    #[command(flatten)]
+    pub(crate) rest: BenchFiles,
 }

@@ -23,7 +23,7 @@ use std::io::Write;
 use clap::Parser;
 use robocache::{ErrorKind, Result};
 
-use crate::flags::{BenchCommand, CacheCommand, Command, Flags};
+use crate::flags::{CacheCommand, Command, Flags};
 use crate::output::{Outcome, Report, show};
 
 /// The exit code of a command that could not do its work, wrong usage included.
@@ -68,12 +68,14 @@ fn run(command: &Command) -> Result<Outcome> {
         Command::Ingest(raw) => finish(&ingest::run(&ingest::Options::resolve(raw)?)?, raw.format.json),
         Command::Cache(raw) => match &raw.what {
             CacheCommand::Ls(raw) => finish(&cache::list(&raw.path)?, raw.format.json),
-            CacheCommand::Verify(raw) => finish(&cache::verify(&raw.path, !raw.format.json)?, raw.format.json),
+            CacheCommand::Verify(raw) => {
+                finish(&cache::verify(&raw.path, raw.quarantine, !raw.format.json)?, raw.format.json)
+            }
             CacheCommand::Gc(raw) => finish(&cache::collect(&raw.path)?, raw.format.json),
         },
         Command::Bench(raw) => {
-            let BenchCommand::Readers(readers) = &raw.what;
-            finish(&bench::run(&bench::Options::resolve(raw))?, readers.format.json)
+            let options = bench::Options::resolve(raw);
+            finish(&bench::run(&options)?, !options.bar)
         }
     }
 }

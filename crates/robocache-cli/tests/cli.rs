@@ -240,6 +240,7 @@ fn help_has_examples_and_fits_a_terminal() {
         &["check", "--help"],
         &["bench", "--help"],
         &["bench", "readers", "--help"],
+        &["bench", "ingest", "--help"],
         &["ingest", "--help"],
         &["ingest", "-h"],
         &["cache", "--help"],

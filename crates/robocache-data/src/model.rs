@@ -33,6 +33,11 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Whether its samples are pictures.
+    pub(crate) const fn is_picture(self) -> bool {
+        matches!(self, Self::Image | Self::Video | Self::Depth)
+    }
+
     /// The name that users see.
     pub const fn name(self) -> &'static str {
         match self {

@@ -243,13 +243,13 @@ impl CacheStream {
         array::from_tensor(py, Arc::new(tensor))
     }
 
-    /// The samples: `[S, ...]`, pictures decoded to uint8 `[S,H,W,C]`, text as a list.
+    /// The samples: `[S, ...]`, bfloat16 as float32, pictures decoded to uint8 `[S,H,W,C]`, text as a list.
     #[getter]
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let (at, stream) = (self.episode, self.stream);
         let encoding = self.inner.streams().get(stream).map_or(Encoding::Raw, |stream| stream.encoding);
         let tensor = match encoding {
-            Encoding::Raw => enter::engine(py, |_| self.inner.numbers(at, stream))?,
+            Encoding::Raw => enter::engine(py, |_| self.inner.wide_numbers(at, stream))?,
             Encoding::Jpeg => enter::engine(py, |_| {
                 let count = self.inner.times(at, stream)?.len();
                 self.inner.pictures(at, stream, 0..count)
@@ -402,6 +402,7 @@ pub(crate) fn ingest_dataset<'py>(
     dict.set_item("units_done", report.units_done)?;
     let skipped: Vec<_> = report.skipped.iter().map(|skip| (skip.episode, skip.reason.clone())).collect();
     dict.set_item("skipped", skipped)?;
+    dict.set_item("missing", report.missing)?;
     Ok(dict)
 }
 

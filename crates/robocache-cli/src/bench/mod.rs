@@ -2,6 +2,7 @@
 
 mod cpu_time;
 mod folder;
+mod ingest;
 mod memory;
 mod readers;
 mod report;
@@ -18,35 +19,40 @@ use crate::progress;
 
 /// What to measure.
 #[derive(Debug)]
-pub(crate) enum Options {
-    Readers {
-        /// A dataset; else some are made.
-        path: Option<PathBuf>,
-        bar: bool,
-    },
+pub(crate) struct Options {
+    what: What,
+    /// A dataset; else some are made.
+    path: Option<PathBuf>,
+    /// For people; machines get JSON and no bar.
+    pub(crate) bar: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum What {
+    Readers,
+    Ingest,
 }
 
 impl Options {
     pub(crate) fn resolve(raw: &flags::Bench) -> Self {
-        match &raw.what {
-            BenchCommand::Readers(raw) => Self::Readers { path: raw.path.clone(), bar: !raw.format.json },
-        }
+        let (what, raw) = match &raw.what {
+            BenchCommand::Readers(raw) => (What::Readers, &raw.rest),
+            BenchCommand::Ingest(raw) => (What::Ingest, &raw.rest),
+        };
+        Self { what, path: raw.path.clone(), bar: !raw.format.json }
     }
 }
 
 pub(crate) fn run(options: &Options) -> Result<Measured> {
-    let Options::Readers { path, bar } = options;
-    let measured = match path {
-        Some(path) => {
-            let path = path.clone();
-            progress::run("bench", "step", *bar, move |progress| readers::given(&path, progress))
-        }
-        None => {
-            // Held here, so that it is removed after Ctrl-C too.
-            let folder = Folder::new()?;
-            let path = folder.path().to_path_buf();
-            progress::run("bench", "step", *bar, move |progress| readers::made(&path, progress))
-        }
-    };
+    let (what, given) = (options.what, options.path.clone());
+    // Held here, so that it is removed after Ctrl-C too.
+    let folder = Folder::new()?;
+    let scratch = folder.path().to_path_buf();
+    let measured = progress::run("bench", "step", options.bar, move |progress| match (what, given) {
+        (What::Readers, Some(path)) => readers::given(&path, progress),
+        (What::Readers, None) => readers::made(&scratch, progress),
+        (What::Ingest, Some(path)) => ingest::given(&path, &scratch, progress),
+        (What::Ingest, None) => ingest::made(&scratch, progress),
+    });
     measured.map(|worked| worked.result).map_err(|error| error.op("bench"))
 }

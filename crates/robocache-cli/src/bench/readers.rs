@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use robocache::{Context, Error, ErrorKind, Result, VERSION, cpu_threads};
+use robocache::{Context, Error, ErrorKind, Result, cpu_threads};
 use robocache_data::{Dataset, Ffmpeg, Kind, Limits, Progress, StreamInfo, Values};
 
 use super::report::{Measured, Row, Target, Unit};
@@ -99,15 +99,7 @@ impl<'a> Bench<'a> {
             );
             self.notes.push(text);
         }
-        Measured {
-            version: VERSION,
-            build: if cfg!(debug_assertions) { "debug" } else { "release" },
-            threads: cpu_threads(),
-            dataset,
-            ok: self.rows.iter().all(|row| row.pass != Some(false)),
-            rows: self.rows,
-            notes: self.notes,
-        }
+        Measured::new("readers", dataset, self.rows, self.notes)
     }
 
     fn step(&mut self) {

@@ -1,11 +1,14 @@
 //! What was measured, for people and machines.
 
+use robocache::{VERSION, cpu_threads};
 use serde::Serialize;
 
 use crate::output::{Align, Outcome, Paint, Report, Style, Table, bytes, count, duration, paragraph};
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Measured {
+    /// What was measured: `readers`, `ingest` or `loader`.
+    pub(super) bench: &'static str,
     pub(super) version: &'static str,
     /// `release`, or `debug`, which no target is meant for.
     pub(super) build: &'static str,
@@ -16,6 +19,21 @@ pub(crate) struct Measured {
     /// What could not be measured, and why.
     pub(super) notes: Vec<String>,
     pub(super) ok: bool,
+}
+
+impl Measured {
+    pub(super) fn new(bench: &'static str, dataset: String, rows: Vec<Row>, notes: Vec<String>) -> Self {
+        Self {
+            bench,
+            version: VERSION,
+            build: if cfg!(debug_assertions) { "debug" } else { "release" },
+            threads: cpu_threads(),
+            dataset,
+            ok: rows.iter().all(|row| row.pass != Some(false)),
+            rows,
+            notes,
+        }
+    }
 }
 
 /// One number.
@@ -41,6 +59,9 @@ pub(super) enum Unit {
     BytesPerSecond,
     #[serde(rename = "1/s")]
     PerSecond,
+    /// Of something else.
+    #[serde(rename = "1")]
+    Share,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -67,6 +88,7 @@ impl Unit {
             Self::Bytes => bytes(value as u64),
             Self::BytesPerSecond => format!("{:.2} GB/s", value / 1e9),
             Self::PerSecond => format!("{} /s", count(value as u64)),
+            Self::Share => format!("{value:.2}"),
         }
     }
 
@@ -81,6 +103,7 @@ impl Unit {
             Self::Bytes => format!("{sign} {} MB", value / 1e6),
             Self::BytesPerSecond => format!("{sign} {} GB/s", value / 1e9),
             Self::PerSecond => format!("{sign} {value} /s"),
+            Self::Share => format!("{sign} {value}"),
         }
     }
 }
@@ -92,7 +115,7 @@ impl Report for Measured {
 
     fn text(&self, style: Style) -> String {
         let mut table = Table::new(&[
-            ("readers", Align::Left),
+            (self.bench, Align::Left),
             ("result", Align::Right),
             ("target", Align::Left),
             ("", Align::Left),
@@ -135,7 +158,7 @@ mod tests {
         ];
         assert_eq!(rows.iter().map(|row| row.pass).collect::<Vec<_>>(), [Some(true), Some(false), None]);
         let (dataset, notes) = ("Of a dataset.".to_owned(), vec!["No video.".to_owned()]);
-        let measured = Measured { version: "1", build: "release", threads: 2, dataset, rows, notes, ok: false };
+        let measured = Measured { build: "release", ..Measured::new("readers", dataset, rows, notes) };
         let expected = "\
 Of a dataset.
 

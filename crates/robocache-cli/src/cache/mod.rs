@@ -22,9 +22,9 @@ pub(crate) fn list(path: &Path) -> Result<Listing> {
 }
 
 /// `cache verify`.
-pub(crate) fn verify(path: &Path, bar: bool) -> Result<Verified> {
+pub(crate) fn verify(path: &Path, quarantine: bool, bar: bool) -> Result<Verified> {
     let root = path.to_path_buf();
-    let worked = progress::run("verify", "file", bar, move |progress| Verified::look(&root, progress));
+    let worked = progress::run("verify", "file", bar, move |progress| Verified::look(&root, quarantine, progress));
     worked.map(|worked| worked.result).map_err(in_cache)
 }
 

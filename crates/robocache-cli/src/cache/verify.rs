@@ -26,6 +26,8 @@ pub(crate) struct Verified {
     bytes: u64,
     seconds: f64,
     damage: Vec<Bad>,
+    /// Where damaged units are now, if they were to be moved.
+    quarantined: Vec<PathBuf>,
     #[serde(skip)]
     sources: Vec<CachedSource>,
 }
@@ -53,15 +55,18 @@ struct Lost {
 }
 
 impl Verified {
-    pub(super) fn look(root: &Path, progress: &Progress<'_>) -> Result<Self> {
+    pub(super) fn look(root: &Path, quarantine: bool, progress: &Progress<'_>) -> Result<Self> {
         let started = Instant::now();
-        let VerifyReport { files, bytes, damage } = robocache_data::cache::verify(root, progress)?;
-        let seconds = started.elapsed().as_secs_f64();
+        // Before units are moved: the places of episodes are those that were there.
         let cache = Cache::open(root)?;
+        let report = robocache_data::cache::verify(root, progress)?;
+        let seconds = started.elapsed().as_secs_f64();
+        let quarantined = if quarantine { robocache_data::cache::quarantine(root, &report)? } else { Vec::new() };
+        let VerifyReport { files, bytes, damage } = report;
         let lost = |at: usize| {
             cache.episode(at).map(|CachedEpisode { index, source, .. }| Lost { at, source, episode: index })
         };
-        let bad = |Damage { path, message, offset, episodes }: Damage| {
+        let bad = |Damage { path, message, offset, episodes, .. }: Damage| {
             let episodes = episodes.into_iter().map(lost).collect::<Result<Vec<_>>>()?;
             // The path stands beside it.
             let known = format!(" ({})", path.display());
@@ -70,7 +75,7 @@ impl Verified {
         };
         let damage = damage.into_iter().map(bad).collect::<Result<Vec<_>>>()?;
         let (path, sources) = (root.to_path_buf(), cache.sources().to_vec());
-        Ok(Self { path, ok: damage.is_empty(), files, bytes, seconds, damage, sources })
+        Ok(Self { path, ok: damage.is_empty(), files, bytes, seconds, damage, quarantined, sources })
     }
 
     /// Episodes by source.
@@ -111,8 +116,15 @@ impl Report for Verified {
             return text + &style.paint(&format!("no damage: {read}"), Paint::Good) + "\n";
         }
         let closing = format!("{}: {read}", plural(self.damage.len() as u64, "damaged part"));
-        let advice = "Readers refuse the damaged parts and no others. To make them anew, remove their folders in \
-                      shards/ and run the same ingest again.";
-        format!("{text}\n{}\n{}", style.paint(&closing, Paint::Bad), paragraph(advice))
+        let advice = match self.quarantined.len() {
+            0 => "Readers refuse the damaged parts and no others. With --quarantine their units are moved out of the \
+                  cache, and running the same ingest again makes them anew."
+                .to_owned(),
+            moved => format!(
+                "{} moved to quarantine/, which cache gc removes. Running the same ingest again makes them anew.",
+                plural(moved as u64, "unit")
+            ),
+        };
+        format!("{text}\n{}\n{}", style.paint(&closing, Paint::Bad), paragraph(&advice))
     }
 }

@@ -6,9 +6,9 @@ mod report;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use robocache::{Error, ErrorKind, Result, ensure};
+use robocache::{Error, ErrorKind, Result};
 use robocache_data::cache::{self, Cache, CachedSource, IngestOptions, IngestReport, Plan};
-use robocache_data::{Dataset, Limits, Progress};
+use robocache_data::{Limits, Progress};
 
 pub(crate) use self::options::Options;
 use self::options::Work;
@@ -26,7 +26,6 @@ pub(crate) fn run(options: &Options) -> Result<Done> {
     let job = move |progress: &Progress<'_>| match work {
         Work::All { source, options } => all(&source, &out, &options, progress).map(Done::Ingested),
         Work::Plan { source, options } => {
-            ensure_methods(&source, &options)?;
             let plan = cache::plan(&source, &out, &options, &Limits::default(), progress)?;
             Ok(Done::Planned(Planned { plan }))
         }
@@ -43,7 +42,6 @@ pub(crate) fn run(options: &Options) -> Result<Done> {
 }
 
 fn all(source: &Path, out: &Path, options: &IngestOptions, progress: &Progress<'_>) -> Result<Ingested> {
-    ensure_methods(source, options)?;
     // What is wrong with a cache that is there already the ingest says itself.
     let before = Cache::open(out).ok();
     let started = Instant::now();
@@ -76,6 +74,7 @@ fn ingested(out: &Path, report: IngestReport, bytes_done: Option<u64>, seconds: 
         frames_done: report.frames,
         bytes_done,
         seconds,
+        missing: report.missing,
         skips: Skips { skipped: report.skipped, sources: listing.sources },
     })
 }
@@ -96,24 +95,4 @@ fn ensure_planned(out: &Path) -> Result<()> {
     }
     let text = "there is no plan in this folder; make one with robocache ingest --plan SRC OUT";
     Err(Error::new(ErrorKind::FileError, text).path(out))
-}
-
-/// A name with a slip in it would do nothing.
-fn ensure_methods(source: &Path, options: &IngestOptions) -> Result<()> {
-    if options.methods.is_empty() {
-        return Ok(());
-    }
-    let names: Vec<String> = match &options.streams {
-        Some(choices) => {
-            choices.iter().map(|choice| choice.to.clone().unwrap_or_else(|| choice.from.clone())).collect()
-        }
-        None => {
-            let dataset = Dataset::open(source, &Limits::default())?;
-            dataset.streams().iter().map(|stream| stream.name.clone()).collect()
-        }
-    };
-    for (key, _) in &options.methods {
-        ensure!(names.contains(key), "--method", "there is no {key:?}; the streams are {}", names.join(", "));
-    }
-    Ok(())
 }

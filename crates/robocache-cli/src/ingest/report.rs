@@ -59,6 +59,8 @@ pub(crate) struct Ingested {
     pub(super) bytes_done: Option<u64>,
     /// Absent where units were only put together.
     pub(super) seconds: Option<f64>,
+    /// Declared streams without any picture: the tag of the source, and the name.
+    pub(super) missing: Vec<(String, String)>,
     #[serde(flatten)]
     pub(super) skips: Skips,
 }
@@ -79,7 +81,12 @@ impl Ingested {
             table.row([(name.to_owned(), Paint::Plain), (value, Paint::Plain)]);
         }
         let paint = if self.complete { Paint::Good } else { Paint::Doubtful };
-        format!("{}{}{}\n", table.text(style), self.skips.text(style), style.paint(&self.closing(), paint))
+        let mut text = table.text(style);
+        for (tag, name) in &self.missing {
+            let line = format!("warning: {} declares {}, but has no pictures for it", printable(tag), printable(name));
+            text += &format!("{}\n", style.paint(&line, Paint::Doubtful));
+        }
+        format!("{text}{}{}\n", self.skips.text(style), style.paint(&self.closing(), paint))
     }
 
     /// How long it took, and how fast that was.
@@ -233,6 +240,9 @@ mod tests {
             rate: None,
             episodes: 9,
             streams: Vec::new(),
+            missing: Vec::new(),
+            image_size: None,
+            quality: 95,
             tasks: Vec::new(),
         };
         let skipped = |source: usize, episode: u64| Skipped {

@@ -1,5 +1,7 @@
 use serde_json::{Value, json};
 
+use std::path::Path;
+
 use super::*;
 
 /// A cache of the numbers of a dataset, in several units.
@@ -78,9 +80,20 @@ fn a_flipped_bit_is_found_named_and_made_good() {
     assert_eq!(held, expected.map(Value::from).collect::<Vec<_>>().iter().collect::<Vec<_>>());
 
     // As the report says.
-    std::fs::remove_dir_all(out.join("shards/unit-000001")).unwrap();
+    let output = run(&["cache", "verify", out.text(), "--quarantine"]);
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("1 unit moved to quarantine/"), "{text}");
+    assert!(Path::new(&out.join("quarantine/unit-000001-0/action.arrow")).exists());
+    // What is left is whole, and none of the bad one is served.
+    assert!(good(&["cache", "verify", out.text()]).starts_with("no damage: "));
+    let listed = json(&["cache", "ls", out.text(), "--json"]);
+    assert_eq!((&listed["complete"], &listed["units"]), (&json!(false), &(units - 1).into()));
     good(&["ingest", &sample("lerobot_v30"), out.text(), "--images", "skip", "--unit-frames", "64"]);
     assert!(good(&["cache", "verify", out.text()]).starts_with("no damage: "));
+    assert_eq!(json(&["cache", "ls", out.text(), "--json"])["complete"], json!(true));
+    good(&["cache", "gc", out.text()]);
+    assert!(!Path::new(&out.join("quarantine")).exists());
 }
 
 #[test]

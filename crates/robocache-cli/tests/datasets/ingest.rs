@@ -196,7 +196,7 @@ fn wrong_options_are_named() {
         (&["--image-size", "big"], "ingest: --image-size: expected N or HxW"),
         (&["--streams", "action:int8"], "ingest: --streams: expected a type out of float16"),
         (&["--streams", "acton"], "acton"),
-        (&["--method", "acton=linear"], "ingest: --method: there is no \"acton\"; the streams are observation.state"),
+        (&["--method", "acton=linear"], "ingest: methods: there is no \"acton\"; the streams are observation.state"),
         (&["--method", "action=cubic"], "ingest: --method: expected one of linear, nearest, previous, slerp"),
         (&["--streams", "task_index:float32"], "only floats can be cast"),
         (&["--unit", "1"], "--unit"),

@@ -10,12 +10,12 @@ use robocache::{Error, ErrorKind, Result};
 use super::fs::{Folder, Fs, Lock, Os, TEMPORARY};
 use super::index::Index;
 use super::layout::{
-    FORMAT, MANIFEST, PLAN, Plan, SHARDS, Skipped, UNIT, Unit, UnitManifest, VERSION, parse_json, read_file, read_json,
-    to_json,
+    CachedSource, FORMAT, MANIFEST, PLAN, Plan, SHARDS, Skipped, UNIT, Unit, UnitManifest, VERSION, parse_json,
+    read_file, read_json, to_json,
 };
 use super::plan::{IngestOptions, has_changed};
 use super::stats::StreamStats;
-use super::unit::{Work, unit_folder};
+use super::unit::{Work, remove_unit, unit_folder};
 use super::{DoneUnit, Manifest};
 use crate::Limits;
 use crate::findings::Progress;
@@ -37,6 +37,25 @@ pub struct IngestReport {
     pub frames: u64,
     /// Bytes of the cache's shards.
     pub bytes: u64,
+    /// Streams that a source declares but has no pictures for: the tag of the source, and the name.
+    pub missing: Vec<(String, String)>,
+}
+
+impl IngestReport {
+    fn of(manifest: &Manifest, units_before: usize, units_done: usize, frames: u64) -> Self {
+        let missing = |source: &CachedSource| {
+            source.missing.iter().map(|name| (source.tag.clone(), name.clone())).collect::<Vec<_>>()
+        };
+        Self {
+            episodes: manifest.units.iter().map(|unit| unit.episodes).sum(),
+            skipped: manifest.skipped.clone(),
+            units_before,
+            units_done,
+            frames,
+            bytes: manifest.units.iter().map(|unit| unit.bytes).sum(),
+            missing: manifest.sources.iter().flat_map(missing).collect(),
+        }
+    }
 }
 
 /// Makes a cache of a dataset, or goes on where an earlier ingest ended.
@@ -62,25 +81,30 @@ pub(crate) fn ingest_on(
     let dataset = Dataset::open(source, limits)?;
     let _lock = prepare(fs, out)?;
     let (plan, place) = plan_source(fs, &dataset, source, out, options, progress)?;
-    let (before, work) = open_units(&plan, out, place);
+    let (before, work) = open_units(&plan, out, place)?;
     let done = Done::new(work.iter().map(|unit| unit.frames).sum(), progress);
     let step = |frames: u64| done.add(frames);
     let runner = Runner { fs, out, plan: &plan, dataset: &dataset, strict: options.strict, step: &step, progress };
     let outcome = runner.run(&work, options.workers);
-    // Which of the units have the old content, nobody knows.
-    ensure_unchanged(&plan, place, &dataset)?;
+    if let Err(error) = ensure_unchanged(&plan, place, &dataset) {
+        // Which of them have the old content, nobody knows.
+        remove_units(fs, out, &work)?;
+        return Err(error);
+    }
     // What is done is made known also where the rest failed.
     let merged = merge_on(fs, out);
     outcome?;
     let manifest = merged?;
-    Ok(IngestReport {
-        episodes: manifest.units.iter().map(|unit| unit.episodes).sum(),
-        skipped: manifest.skipped.clone(),
-        units_before: before,
-        units_done: work.len(),
-        frames: done.frames.load(Ordering::Relaxed),
-        bytes: manifest.units.iter().map(|unit| unit.bytes).sum(),
-    })
+    Ok(IngestReport::of(&manifest, before, work.len(), done.frames.load(Ordering::Relaxed)))
+}
+
+/// Takes back units that cannot be trusted.
+fn remove_units(fs: &dyn Fs, out: &Path, units: &[Unit]) -> Result<()> {
+    let shards = Folder { path: out.join(SHARDS), fs };
+    for unit in units.iter().filter(|unit| unit_folder(out, unit).symlink_metadata().is_ok()) {
+        remove_unit(fs, &shards, unit)?;
+    }
+    shards.sync()
 }
 
 /// Plans an ingest without doing it; units of earlier sources stay as they are.
@@ -120,8 +144,8 @@ pub(crate) fn process_unit_on(
     let unit = plan.units.get(unit).copied();
     let unit =
         unit.ok_or_else(|| Error::invalid("unit", format!("expected 0 to {}", plan.units.len().saturating_sub(1))))?;
-    if is_done(out, &unit) {
-        return Ok(read_planned(&plan, out, &unit)?.0.skipped);
+    if let Some((manifest, _)) = read_done(&plan, out, &unit)? {
+        return Ok(manifest.skipped);
     }
     let source = plan.sources.get(unit.source).ok_or_else(|| corrupt(&out.join(PLAN), "a unit has no source"))?;
     let dataset = Dataset::open(&source.path, limits)?;
@@ -134,24 +158,27 @@ pub(crate) fn process_unit_on(
         source,
         dataset: &dataset,
         strict,
+        threads: cores(),
         progress: &|frames| done.add(frames),
         interrupted: progress.interrupted,
     };
-    Ok(work.process(&unit)?.skipped)
+    let skipped = work.process(&unit)?.skipped;
+    if let Err(error) = ensure_unchanged(&plan, unit.source, &dataset) {
+        remove_units(fs, out, &[unit])?;
+        return Err(error);
+    }
+    Ok(skipped)
 }
 
 /// Puts the units that are done together, so that the cache has them.
 pub fn merge(out: &Path) -> Result<IngestReport> {
     let _lock = prepare(&Os, out)?;
     let manifest = merge_on(&Os, out)?;
-    Ok(IngestReport {
-        episodes: manifest.units.iter().map(|unit| unit.episodes).sum(),
-        skipped: manifest.skipped.clone(),
-        units_before: manifest.units.len(),
-        units_done: 0,
-        frames: 0,
-        bytes: manifest.units.iter().map(|unit| unit.bytes).sum(),
-    })
+    Ok(IngestReport::of(&manifest, manifest.units.len(), 0, 0))
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Frames that are done, for who watches.
@@ -214,8 +241,7 @@ fn plan_source(
     progress: &Progress<'_>,
 ) -> Result<(Plan, usize)> {
     let path = out.join(PLAN);
-    let mut plan: Plan = if path.exists() { read_json(&path)? } else { Plan::new(options)? };
-    plan.ensure_pictures(options)?;
+    let mut plan: Plan = if path.exists() { read_json(&path)? } else { Plan::new() };
     let name = source.file_name().map(|name| name.to_string_lossy().into_owned());
     let tag = options.tag.clone().or(name).unwrap_or_default();
     let fingerprint = dataset.fingerprint()?;
@@ -239,15 +265,17 @@ fn ensure_unchanged(plan: &Plan, source: usize, dataset: &Dataset) -> Result<()>
     }
 }
 
-fn is_done(out: &Path, unit: &Unit) -> bool {
-    unit_folder(out, unit).join(UNIT).exists()
-}
-
 /// How many units are done, and those of a source that are not.
-fn open_units(plan: &Plan, out: &Path, source: usize) -> (usize, Vec<Unit>) {
-    let done = plan.units.iter().filter(|unit| is_done(out, unit)).count();
-    let open = plan.units.iter().filter(|unit| unit.source == source && !is_done(out, unit));
-    (done, open.copied().collect())
+fn open_units(plan: &Plan, out: &Path, source: usize) -> Result<(usize, Vec<Unit>)> {
+    let (mut done, mut open) = (0, Vec::new());
+    for unit in &plan.units {
+        match read_done(plan, out, unit)? {
+            Some(_) => done += 1,
+            None if unit.source == source => open.push(*unit),
+            None => {}
+        }
+    }
+    Ok((done, open))
 }
 
 struct Runner<'a> {
@@ -263,8 +291,8 @@ struct Runner<'a> {
 impl Runner<'_> {
     /// Does units in threads; the first failure stops all.
     fn run(&self, units: &[Unit], workers: Option<usize>) -> Result<()> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let workers = workers.unwrap_or(cores).clamp(1, units.len().max(1));
+        let threads = workers.unwrap_or_else(cores);
+        let workers = threads.clamp(1, units.len().max(1));
         let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
         let failure: Mutex<Option<Error>> = Mutex::new(None);
         let interrupted = || stop.load(Ordering::Relaxed) || (self.progress.interrupted)();
@@ -283,6 +311,7 @@ impl Runner<'_> {
                                 source,
                                 dataset: self.dataset,
                                 strict: self.strict,
+                                threads,
                                 progress: self.step,
                                 interrupted: &interrupted,
                             };
@@ -312,7 +341,7 @@ impl Runner<'_> {
 }
 
 /// Writes the manifest and the index of what is done.
-fn merge_on(fs: &dyn Fs, out: &Path) -> Result<Manifest> {
+pub(super) fn merge_on(fs: &dyn Fs, out: &Path) -> Result<Manifest> {
     let (mut manifest, index) = put_together(out)?;
     let (bytes, sums) = index.to_file()?;
     let folder = Folder { path: out.to_path_buf(), fs };
@@ -333,8 +362,10 @@ pub(super) fn put_together(out: &Path) -> Result<(Manifest, Index)> {
     let mut units = Vec::new();
     let mut done = Vec::new();
     let mut stats: HashMap<usize, StreamStats> = HashMap::new();
-    for unit in plan.units.iter().filter(|unit| is_done(out, unit)) {
-        let (manifest, crc32c) = read_planned(&plan, out, unit)?;
+    for unit in &plan.units {
+        let Some((manifest, crc32c)) = read_planned(&plan, out, unit)? else {
+            continue;
+        };
         done.push(DoneUnit {
             unit: unit.unit,
             episodes: manifest.episodes.len(),
@@ -371,15 +402,27 @@ pub(super) fn put_together(out: &Path) -> Result<(Manifest, Index)> {
     Ok((manifest, index))
 }
 
-/// Reads the `unit.json` of a unit of the plan, and sums it up.
-pub(super) fn read_planned(plan: &Plan, out: &Path, unit: &Unit) -> Result<(UnitManifest, u32)> {
+/// Reads the `unit.json` of a unit of the plan, and sums it up; `None` where the unit is not done.
+fn read_planned(plan: &Plan, out: &Path, unit: &Unit) -> Result<Option<(UnitManifest, u32)>> {
     let path = unit_folder(out, unit).join(UNIT);
+    if path.symlink_metadata().is_err() {
+        return Ok(None);
+    }
     let bytes = read_file(&path)?;
     let manifest: UnitManifest = parse_json(&path, &bytes)?;
     if manifest.unit != *unit || manifest.key != plan.key(unit)? {
-        return Err(corrupt(&path, "the unit is not of this plan; remove its folder and ingest again"));
+        return Err(corrupt(&path, "the unit is not of this plan; the ingest of its source makes it anew"));
     }
-    Ok((manifest, crc32c::crc32c(&bytes)))
+    Ok(Some((manifest, crc32c::crc32c(&bytes))))
+}
+
+/// The same for who can do the unit again: one whose description is damaged, or of another plan, is
+/// not done.
+pub(super) fn read_done(plan: &Plan, out: &Path, unit: &Unit) -> Result<Option<(UnitManifest, u32)>> {
+    match read_planned(plan, out, unit) {
+        Err(error) if error.kind() == ErrorKind::CorruptData => Ok(None),
+        read => read,
+    }
 }
 
 /// Reads `unit.json`, whose checksum must be this one.

@@ -1,5 +1,6 @@
 //! Keeping a cache: verification and cleaning up.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
@@ -7,8 +8,9 @@ use robocache::{Error, ErrorKind, Result};
 use serde::Serialize;
 
 use super::blocks::BLOCK;
-use super::fs::{Fs, Lock, Os, is_left_behind};
-use super::layout::{MANIFEST, PLAN, Plan, SHARDS, read_json};
+use super::fs::{Folder, Fs, Lock, Os, is_left_behind};
+use super::ingest::merge_on;
+use super::layout::{MANIFEST, PLAN, Plan, QUARANTINE, SHARDS, read_json, unit_name};
 use super::{Cache, Manifest};
 use crate::findings::Progress;
 use crate::limits::file_error;
@@ -18,6 +20,8 @@ use crate::limits::file_error;
 pub struct Damage {
     /// The file.
     pub path: PathBuf,
+    /// The unit that it is of; the plan is of none.
+    pub unit: Option<usize>,
     /// What is wrong with it.
     pub message: String,
     /// The first byte of the bad block, where it is one block.
@@ -59,7 +63,13 @@ pub fn verify(root: &Path, progress: &Progress<'_>) -> Result<VerifyReport> {
     if plan.symlink_metadata().is_ok()
         && let Err(error) = read_json::<Plan>(&plan)
     {
-        report.damage.push(Damage { path: plan, message: error.to_string(), offset: None, episodes: Vec::new() });
+        report.damage.push(Damage {
+            path: plan,
+            unit: None,
+            message: error.to_string(),
+            offset: None,
+            episodes: Vec::new(),
+        });
     }
     for (bytes, damage) in seen {
         report.files += usize::from(bytes > 0);
@@ -80,6 +90,7 @@ impl Cache {
         let of_unit: Vec<usize> = (0..self.len()).filter(|&at| self.index.unit(at) == unit).collect();
         let whole = |error: &Error| Damage {
             path: error.file().unwrap_or(&self.root).to_path_buf(),
+            unit: Some(unit),
             message: error.to_string(),
             offset: None,
             episodes: of_unit.clone(),
@@ -103,6 +114,7 @@ impl Cache {
             };
             Damage {
                 path: shard.path().to_path_buf(),
+                unit: Some(unit),
                 message: format!("the checksum of block {block} is wrong"),
                 offset: Some((block * BLOCK) as u64),
                 episodes: of_unit.iter().copied().filter(touches).collect(),
@@ -110,6 +122,35 @@ impl Cache {
         };
         (facts.bytes, shard.verify().into_iter().map(damage).collect())
     }
+}
+
+/// Moves units with damage into the folder `quarantine` of the cache, and makes known what is left.
+/// The next ingest of their source does them again. Returns where they are now.
+pub fn quarantine(root: &Path, report: &VerifyReport) -> Result<Vec<PathBuf>> {
+    let _lock = Lock::take(&Os, root)?;
+    let units: BTreeSet<usize> = report.damage.iter().filter_map(|damage| damage.unit).collect();
+    if units.is_empty() {
+        return Ok(Vec::new());
+    }
+    let place = Folder { path: root.join(QUARANTINE), fs: &Os };
+    place.create_all()?;
+    let mut moved = Vec::new();
+    for unit in units {
+        let name = unit_name(unit);
+        let from = root.join(SHARDS).join(&name);
+        if from.symlink_metadata().is_err() {
+            continue;
+        }
+        // It may have been damaged before.
+        let free =
+            (0..).map(|time| place.path.join(format!("{name}-{time}"))).find(|to| to.symlink_metadata().is_err());
+        let to = free.unwrap_or_else(|| place.path.join(&name));
+        Os.rename(&from, &to).map_err(|error| file_error(&from, "cannot move the unit", error))?;
+        moved.push(to);
+    }
+    place.sync()?;
+    merge_on(&Os, root)?;
+    Ok(moved)
 }
 
 /// What a clean-up removed.
@@ -121,7 +162,7 @@ pub struct Collected {
     pub bytes: u64,
 }
 
-/// Removes what crashed writers left behind and indices that no manifest names. Nothing that a
+/// Removes what crashed writers left behind, what is in quarantine, and indices that no manifest names. Nothing that a
 /// reader has open is changed: it is only unlinked. What living processes write is kept: units are
 /// done without the lock.
 pub fn collect_garbage(root: &Path) -> Result<Collected> {
@@ -141,7 +182,8 @@ pub fn collect_garbage(root: &Path) -> Result<Collected> {
             let is_old_index = name.starts_with("index-")
                 && name.ends_with(".arrow")
                 && manifest.as_ref().is_some_and(|manifest| manifest.index != name);
-            if is_left_behind(&name) || is_old_index {
+            let is_quarantine = name == QUARANTINE && folder == root;
+            if is_left_behind(&name) || is_old_index || is_quarantine {
                 let path = entry.path();
                 collected.bytes += size(&path);
                 let removed = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };

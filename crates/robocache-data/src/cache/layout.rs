@@ -17,6 +17,7 @@ pub(crate) const FORMAT: &str = "robocache";
 pub(crate) const MANIFEST: &str = "manifest.json";
 pub(crate) const PLAN: &str = "plan.json";
 pub(crate) const SHARDS: &str = "shards";
+pub(crate) const QUARANTINE: &str = "quarantine";
 pub(crate) const UNIT: &str = "unit.json";
 
 /// How the samples of a stream are kept.
@@ -112,6 +113,12 @@ pub struct CachedSource {
     pub episodes: usize,
     /// For every stream that it has: its name there, and its place among the cache's streams.
     pub streams: Vec<(String, usize)>,
+    /// Streams that it declares but has no pictures for.
+    pub missing: Vec<String>,
+    /// The height and width that its pictures were given, where it was asked for.
+    pub image_size: Option<(usize, usize)>,
+    /// Of its JPEG pictures, 1 to 100.
+    pub quality: u8,
     /// Its tasks, by number.
     pub tasks: Vec<String>,
 }
@@ -134,8 +141,13 @@ pub struct Unit {
 impl Unit {
     /// The name of its folder.
     pub(crate) fn folder(&self) -> String {
-        format!("unit-{:06}", self.unit)
+        unit_name(self.unit)
     }
+}
+
+/// The name of a unit's folder.
+pub(crate) fn unit_name(unit: usize) -> String {
+    format!("unit-{unit:06}")
 }
 
 /// All that is to be done.
@@ -149,10 +161,6 @@ pub struct Plan {
     pub sources: Vec<CachedSource>,
     /// All streams.
     pub streams: Vec<CachedStream>,
-    /// How pictures are made smaller.
-    pub image_size: Option<(usize, usize)>,
-    /// Of JPEG pictures, 1 to 100.
-    pub quality: u8,
     /// Episodes that will not be taken, because a check of their source found errors in them.
     pub errors: Vec<Skipped>,
     /// The work.
@@ -168,7 +176,7 @@ impl Plan {
             Ok((name, &stream.name, &stream.dtype, &stream.shape, stream.encoding))
         });
         let streams = streams.collect::<Result<Vec<_>>>()?;
-        let text = to_text(&(unit, &source.fingerprint, streams, self.image_size, self.quality))?;
+        let text = to_text(&(unit, &source.fingerprint, streams, source.image_size, source.quality))?;
         Ok(format!("{:08x}", crc32c::crc32c(&text)))
     }
 }

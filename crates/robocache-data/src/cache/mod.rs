@@ -12,6 +12,7 @@ mod keep;
 mod layout;
 mod pictures;
 mod plan;
+mod queue;
 mod shard;
 mod sketch;
 mod stats;
@@ -27,13 +28,13 @@ use robocache::{DType, Error, ErrorKind, Result, Tensor, ensure};
 use serde::{Deserialize, Serialize};
 
 use self::index::Index;
-use self::layout::{MANIFEST, PLAN, SHARDS, UnitManifest, path_in, read_json};
+use self::layout::{MANIFEST, PLAN, SHARDS, UnitManifest, path_in, read_json, unit_name};
 use self::shard::{RowsRef, Shard};
 use crate::limits::corrupt;
 
 pub use self::index::CachedEpisode;
 pub use self::ingest::{IngestReport, ingest, merge, plan, process_unit};
-pub use self::keep::{Collected, Damage, VerifyReport, collect_garbage, verify};
+pub use self::keep::{Collected, Damage, VerifyReport, collect_garbage, quarantine, verify};
 pub use self::layout::{CachedSource, CachedStream, Encoding, Plan, Skipped, Unit};
 pub use self::plan::{Choice, Images, IngestOptions};
 pub use self::stats::Summary;
@@ -180,13 +181,16 @@ impl Cache {
     }
 
     /// The samples of a stream in an episode, as they are kept: `[samples, shape...]` for raw
-    /// streams, whatever their size.
+    /// streams, whatever their size. None where the episode's source does not have the stream.
     pub fn numbers(&self, at: usize, stream: usize) -> Result<Tensor> {
-        let (shard, first, count, meta) = self.place(at, stream)?;
+        let Place { meta, shard, first, count } = self.place(at, stream)?;
         let dtype = meta.number_type().filter(|_| meta.encoding == Encoding::Raw);
         let dtype = dtype.ok_or_else(|| Error::invalid("stream", format!("{:?} is not kept as numbers", meta.name)))?;
         let shape: Vec<usize> = [count].into_iter().chain(meta.shape.iter().copied()).collect();
         let mut tensor = Tensor::zeros(&shape, dtype)?;
+        let Some(shard) = shard else {
+            return Ok(tensor);
+        };
         let row_bytes = meta.row_bytes();
         let bytes = tensor_bytes_mut(&mut tensor);
         for (row, place) in bytes.chunks_exact_mut(row_bytes.max(1)).enumerate() {
@@ -195,9 +199,19 @@ impl Cache {
         Ok(tensor)
     }
 
+    /// The same for who has no bfloat16: float32 holds all of its numbers.
+    pub fn wide_numbers(&self, at: usize, stream: usize) -> Result<Tensor> {
+        let tensor = self.numbers(at, stream)?;
+        if tensor.dtype() != DType::BF16 {
+            return Ok(tensor);
+        }
+        let wide: Vec<f32> = tensor.as_slice::<half::bf16>()?.iter().map(|number| number.to_f32()).collect();
+        Tensor::from_slice(&wide, tensor.shape())
+    }
+
     /// Decodes pictures of a stream that is kept as JPEG: `[samples, height, width, channels]`.
     pub fn pictures(&self, at: usize, stream: usize, range: std::ops::Range<usize>) -> Result<Tensor> {
-        let (shard, first, count, meta) = self.place(at, stream)?;
+        let Place { meta, shard, first, count } = self.place(at, stream)?;
         ensure!(
             meta.encoding == Encoding::Jpeg && range.start <= range.end && range.end <= count,
             "samples",
@@ -206,6 +220,9 @@ impl Cache {
         );
         let shape: Vec<usize> = [range.len()].into_iter().chain(meta.shape.iter().copied()).collect();
         let mut tensor = Tensor::zeros(&shape, DType::U8)?;
+        let Some(shard) = shard else {
+            return Ok(tensor);
+        };
         let limits = crate::Limits::default();
         let bytes = tensor.as_mut_slice::<u8>()?;
         for (sample, place) in range.zip(bytes.chunks_exact_mut(meta.row_bytes().max(1))) {
@@ -221,15 +238,16 @@ impl Cache {
 
     /// The samples of a raw stream of numbers in an episode, without a copy.
     pub(crate) fn rows(&self, at: usize, stream: usize) -> Result<RowsRef<'_>> {
-        let (shard, first, count, meta) = self.place(at, stream)?;
-        shard.rows(first, count, meta.row_bytes())
+        let Place { meta, shard, first, count } = self.place(at, stream)?;
+        let nothing = RowsRef { times: &[], values: &[] };
+        shard.map_or(Ok(nothing), |shard| shard.rows(first, count, meta.row_bytes()))
     }
 
     /// One sample of a raw stream, without a copy.
     pub(crate) fn row(&self, at: usize, stream: usize, sample: usize) -> Result<&[u8]> {
-        let (shard, first, count, meta) = self.place(at, stream)?;
-        ensure!(sample < count, "sample", "{:?} has {count} samples, got {sample}", meta.name);
-        Ok(shard.rows(first + sample as u64, 1, meta.row_bytes())?.values)
+        let place = self.place(at, stream)?;
+        let (shard, row) = place.sample(sample)?;
+        Ok(shard.rows(row, 1, place.meta.row_bytes())?.values)
     }
 
     /// How many samples a stream has in an episode.
@@ -239,28 +257,30 @@ impl Cache {
 
     /// The stamps of a stream in an episode.
     pub fn times(&self, at: usize, stream: usize) -> Result<Vec<i64>> {
-        let (shard, first, count, _) = self.place(at, stream)?;
-        shard.times(first, count)
+        let Place { shard, first, count, .. } = self.place(at, stream)?;
+        shard.map_or(Ok(Vec::new()), |shard| shard.times(first, count))
     }
 
     /// One sample that is kept as JPEG or text.
     pub fn item(&self, at: usize, stream: usize, sample: usize) -> Result<&[u8]> {
-        let (shard, first, count, meta) = self.place(at, stream)?;
-        ensure!(sample < count, "sample", "{:?} has {count} samples, got {sample}", meta.name);
-        shard.item(first + sample as u64)
+        let (shard, row) = self.place(at, stream)?.sample(sample)?;
+        shard.item(row)
     }
 
-    fn place(&self, at: usize, stream: usize) -> Result<(&Shard, u64, usize, &CachedStream)> {
+    fn place(&self, at: usize, stream: usize) -> Result<Place<'_>> {
         ensure!(at < self.len(), "episode", "expected 0 to {}, got {at}", self.len().saturating_sub(1));
         let meta = self.streams().get(stream).ok_or_else(|| Error::invalid("stream", "there is no such stream"))?;
         let (first, count) = self.index.rows(at, stream);
+        if count == 0 {
+            return Ok(Place { meta, shard: None, first, count: 0 });
+        }
         let episode = || format!("reading {} of episode {}", meta.name, self.index.episode(at).index);
         let shard = self.shard(self.index.unit(at), stream).map_err(|error| error.while_doing(episode()))?;
         if first.checked_add(count).is_none_or(|end| end > shard.len()) {
             let text = format!("rows {first} on, {count} of them, are not all there");
             return Err(corrupt(shard.path(), text).while_doing(episode()));
         }
-        Ok((shard, first, usize::try_from(count).unwrap_or(usize::MAX), meta))
+        Ok(Place { meta, shard: Some(shard), first, count: usize::try_from(count).unwrap_or(usize::MAX) })
     }
 
     fn shard(&self, unit: usize, stream: usize) -> Result<&Shard> {
@@ -289,7 +309,26 @@ impl Cache {
     }
 
     fn folder(&self, unit: usize) -> PathBuf {
-        self.root.join(SHARDS).join(format!("unit-{unit:06}"))
+        self.root.join(SHARDS).join(unit_name(unit))
+    }
+}
+
+/// The rows of a stream in an episode.
+struct Place<'a> {
+    meta: &'a CachedStream,
+    /// Absent where there are no rows: a source need not have all streams.
+    shard: Option<&'a Shard>,
+    first: u64,
+    count: usize,
+}
+
+impl<'a> Place<'a> {
+    /// Where one sample is.
+    fn sample(&self, sample: usize) -> Result<(&'a Shard, u64)> {
+        let shard = self.shard.filter(|_| sample < self.count);
+        let nothing =
+            || Error::invalid("sample", format!("{:?} has {} samples, got {sample}", self.meta.name, self.count));
+        Ok((shard.ok_or_else(nothing)?, self.first + sample as u64))
     }
 }
 

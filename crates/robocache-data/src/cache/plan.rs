@@ -78,24 +78,29 @@ impl Default for IngestOptions {
     }
 }
 
-impl Plan {
-    /// A plan without work.
-    pub(crate) fn new(options: &IngestOptions) -> Result<Self> {
-        ensure!((1..=100).contains(&options.quality), "quality", "expected 1 to 100, got {}", options.quality);
-        if let Some((height, width)) = options.image_size {
+impl IngestOptions {
+    fn check(&self) -> Result<()> {
+        ensure!((1..=100).contains(&self.quality), "quality", "expected 1 to 100, got {}", self.quality);
+        if let Some((height, width)) = self.image_size {
             let fits = |size: usize| (1..=16384).contains(&size);
             ensure!(fits(height) && fits(width), "image_size", "expected 1 to 16384, got {height} x {width}");
         }
-        Ok(Self {
+        ensure!(self.workers != Some(0), "workers", "expected 1 or more, got 0");
+        Ok(())
+    }
+}
+
+impl Plan {
+    /// A plan without work.
+    pub(crate) fn new() -> Self {
+        Self {
             format: FORMAT.to_owned(),
             version: VERSION,
             sources: Vec::new(),
             streams: Vec::new(),
-            image_size: options.image_size,
-            quality: options.quality,
             errors: Vec::new(),
             units: Vec::new(),
-        })
+        }
     }
 
     /// The source with this content, if it is planned already; one that has changed since is an error.
@@ -114,18 +119,6 @@ impl Plan {
         }
     }
 
-    /// Pictures are alike in all of a cache.
-    pub(crate) fn ensure_pictures(&self, options: &IngestOptions) -> Result<()> {
-        let text = |size: Option<(usize, usize)>| {
-            size.map_or("none".to_owned(), |(height, width)| format!("{height} x {width}"))
-        };
-        let (known, asked) = (text(self.image_size), text(options.image_size));
-        ensure!(known == asked, "image_size", "this cache was planned with {known}, got {asked}; {OTHERWISE}");
-        let (known, asked) = (self.quality, options.quality);
-        ensure!(known == asked, "quality", "this cache was planned with {known}, got {asked}; {OTHERWISE}");
-        Ok(())
-    }
-
     /// What is asked of a source must be what was planned for it: the work goes on, it is not done anew.
     pub(crate) fn ensure_same_work(&self, place: usize, dataset: &Dataset, options: &IngestOptions) -> Result<()> {
         let Some(source) = self.sources.get(place) else {
@@ -134,7 +127,9 @@ impl Plan {
         if let Some(tag) = &options.tag {
             ensure!(*tag == source.tag, "tag", "the source was planned as {:?}, got {tag:?}; {OTHERWISE}", source.tag);
         }
-        let mut fresh = Self::new(options)?;
+        let (known, asked) = (source.quality, options.quality);
+        ensure!(known == asked, "quality", "the source was planned with {known}, got {asked}; {OTHERWISE}");
+        let mut fresh = Self::new();
         fresh.add(dataset, &source.path, String::new(), String::new(), options)?;
         let words = |plan: &Self, source: &CachedSource| {
             let describe = |(from, place): &(String, usize)| {
@@ -177,11 +172,19 @@ impl Plan {
         tag: String,
         options: &IngestOptions,
     ) -> Result<()> {
-        let mut streams = Vec::new();
-        for (place, info, choice) in chosen(dataset, options)? {
-            let Some(stream) = self.stream(dataset, place, info, &choice, options)? else {
+        options.check()?;
+        let (mut streams, mut missing) = (Vec::new(), Vec::new());
+        let chosen = chosen(dataset, options)?;
+        ensure_methods(&chosen, options)?;
+        for (place, info, choice) in chosen {
+            if info.kind.is_picture() && options.images == Images::Skip {
+                continue;
+            }
+            let Some(stream) = stream(dataset, place, info, &choice, options)? else {
+                missing.push(info.name.clone());
                 continue;
             };
+            ensure_name(&stream.name)?;
             let place = match self.streams.iter().position(|known| known.name == stream.name) {
                 None => {
                     self.streams.push(stream);
@@ -197,7 +200,7 @@ impl Plan {
                 streams.iter().all(|(_, other)| *other != place),
                 "streams",
                 "two streams would be called {:?}",
-                info.name
+                choice.to.as_ref().unwrap_or(&info.name)
             );
             streams.push((info.name.clone(), place));
         }
@@ -212,6 +215,9 @@ impl Plan {
             rate: dataset.rate(),
             episodes: dataset.len(),
             streams,
+            missing,
+            image_size: options.image_size,
+            quality: options.quality,
             tasks: dataset.tasks().to_vec(),
         });
         self.add_units(dataset, source, &taken, options)
@@ -221,72 +227,25 @@ impl Plan {
         let Some(known) = self.streams.get(place) else {
             return Ok(());
         };
-        ensure!(
-            known.dtype == stream.dtype && known.shape == stream.shape && known.encoding == stream.encoding,
-            "streams",
-            "{:?} is {} {:?} in this cache and {} {:?} in this source; rename it",
-            stream.name,
-            known.dtype,
-            known.shape,
-            stream.dtype,
-            stream.shape
-        );
-        Ok(())
-    }
-
-    /// A stream as the cache keeps it; `None` for one that is left out.
-    fn stream(
-        &self,
-        dataset: &Dataset,
-        place: usize,
-        info: &StreamInfo,
-        choice: &Choice,
-        options: &IngestOptions,
-    ) -> Result<Option<CachedStream>> {
-        let name = choice.to.as_deref().unwrap_or(&info.name);
-        let is_picture = matches!(info.kind, Kind::Image | Kind::Video | Kind::Depth);
-        if is_picture && options.images == Images::Skip {
-            return Ok(None);
-        }
-        let dtype = match (choice.dtype, info.dtype) {
-            (None, dtype) => dtype,
-            (Some(wanted), Some(given)) if wanted.is_float() && given.is_float() => Some(wanted),
-            (Some(wanted), _) => {
-                return Err(Error::invalid(
-                    "streams",
-                    format!("{name:?} cannot become {wanted}: only floats can be cast"),
-                ));
-            }
+        let words = |stream: &CachedStream| {
+            let encoding = if stream.encoding == Encoding::Jpeg { ", kept as JPEG" } else { "" };
+            format!("{} {:?}{encoding}", stream.dtype, stream.shape)
         };
-        let mut stream = CachedStream::from_source(info, name, dtype, Encoding::Raw);
-        if info.dtype.is_none() {
-            stream.encoding = Encoding::Text;
+        let (name, known_as, found_as) = (&stream.name, words(known), words(stream));
+        ensure!(
+            known_as == found_as,
+            "streams",
+            "{name:?} is {known_as} in this cache and {found_as} in this source; rename it"
+        );
+        if let (Some(known), Some(found)) = (&known.names, &stream.names) {
+            // Pictures and their sizes go by the shape.
+            ensure!(
+                known == found || stream.kind.is_picture(),
+                "streams",
+                "{name:?} has the components {known:?} in this cache and {found:?} in this source; rename it"
+            );
         }
-        if is_picture {
-            // Declared sizes are not always the real ones, and declared cameras not always there.
-            let Some(shape) = picture_shape(dataset, place)? else {
-                return Ok(None);
-            };
-            let [height, width, channels] = shape;
-            let (height, width) = self.image_size.unwrap_or((height, width));
-            stream.shape = vec![height, width, channels];
-            let can_be_jpeg = info.kind != Kind::Depth && matches!(channels, 1 | 3);
-            if options.images == Images::Jpeg && can_be_jpeg {
-                stream.encoding = Encoding::Jpeg;
-            }
-            stream.method = whole(Interpolation::Nearest, stream.shape.iter().product());
-        }
-        if let Some((_, spans)) = options.methods.iter().find(|(known, _)| known == name) {
-            let width = stream.shape.iter().product();
-            // One method for all columns need not know how many there are.
-            let spans: Vec<Span> = match spans.as_slice() {
-                [all] if all.start == 0 && all.end == usize::MAX => whole(all.method, width),
-                spans => spans.to_vec(),
-            };
-            ensure_spans(name, &spans, width, dtype)?;
-            stream.method = spans;
-        }
-        Ok(Some(stream))
+        Ok(())
     }
 
     /// Notes which episodes of the last source have errors in streams that are taken.
@@ -342,6 +301,79 @@ pub(crate) fn has_changed(path: &Path) -> Error {
     Error::new(ErrorKind::InvalidArgument, text).argument("source").path(path)
 }
 
+/// A stream as the cache keeps it; `None` for pictures of which there is not one.
+fn stream(
+    dataset: &Dataset,
+    place: usize,
+    info: &StreamInfo,
+    choice: &Choice,
+    options: &IngestOptions,
+) -> Result<Option<CachedStream>> {
+    let name = choice.to.as_deref().unwrap_or(&info.name);
+    let dtype = match (choice.dtype, info.dtype) {
+        (None, dtype) => dtype,
+        (Some(wanted), Some(given)) if wanted.is_float() && given.is_float() => Some(wanted),
+        (Some(wanted), _) => {
+            return Err(Error::invalid("streams", format!("{name:?} cannot become {wanted}: only floats can be cast")));
+        }
+    };
+    let mut stream = CachedStream::from_source(info, name, dtype, Encoding::Raw);
+    if info.dtype.is_none() {
+        stream.encoding = Encoding::Text;
+    }
+    if info.kind.is_picture() {
+        // Declared sizes are not always the real ones, and declared cameras not always there.
+        let Some(shape) = picture_shape(dataset, place)? else {
+            return Ok(None);
+        };
+        let [height, width, channels] = shape;
+        let (height, width) = options.image_size.unwrap_or((height, width));
+        stream.shape = vec![height, width, channels];
+        let can_be_jpeg = info.kind != Kind::Depth && matches!(channels, 1 | 3);
+        if options.images == Images::Jpeg && can_be_jpeg {
+            stream.encoding = Encoding::Jpeg;
+        }
+        stream.method = whole(Interpolation::Nearest, stream.shape.iter().product());
+    }
+    if let Some((_, spans)) = options.methods.iter().find(|(known, _)| known == name) {
+        let width = stream.shape.iter().product();
+        // One method for all columns need not know how many there are.
+        let spans: Vec<Span> = match spans.as_slice() {
+            [all] if all.start == 0 && all.end == usize::MAX => whole(all.method, width),
+            spans => spans.to_vec(),
+        };
+        ensure_spans(name, &spans, width, dtype)?;
+        stream.method = spans;
+    }
+    Ok(Some(stream))
+}
+
+/// A name with a slip in it would do nothing.
+fn ensure_methods(chosen: &[(usize, &StreamInfo, Choice)], options: &IngestOptions) -> Result<()> {
+    let names: Vec<&str> = chosen.iter().map(|(_, info, choice)| choice.to.as_deref().unwrap_or(&info.name)).collect();
+    for (name, _) in &options.methods {
+        ensure!(
+            names.contains(&name.as_str()),
+            "methods",
+            "there is no {name:?}; the streams are {}",
+            names.join(", ")
+        );
+    }
+    Ok(())
+}
+
+/// Names that batches use for other things.
+fn ensure_name(name: &str) -> Result<()> {
+    const TAKEN: [&str; 6] = ["index", "episode_index", "frame_index", "timestamp", "task", "source_index"];
+    ensure!(!name.is_empty(), "streams", "a stream needs a name");
+    ensure!(
+        !TAKEN.contains(&name) && !name.ends_with("_is_pad"),
+        "streams",
+        "batches use the name {name:?} for something else; rename the stream"
+    );
+    Ok(())
+}
+
 /// The streams that are wanted, with their places and what is wanted of them.
 fn chosen<'d>(dataset: &'d Dataset, options: &IngestOptions) -> Result<Vec<(usize, &'d StreamInfo, Choice)>> {
     let all = dataset.streams();
@@ -361,10 +393,10 @@ fn chosen<'d>(dataset: &'d Dataset, options: &IngestOptions) -> Result<Vec<(usiz
     wanted.iter().map(find).collect()
 }
 
-/// The shape of a stream's pictures, from the first episodes that have some; `None` where none has.
+/// The shape of a stream's pictures, from the first episode that has some; `None` where none has.
 fn picture_shape(dataset: &Dataset, place: usize) -> Result<Option<[usize; 3]>> {
     let mut failure = None;
-    for at in 0..dataset.len().min(3) {
+    for at in 0..dataset.len() {
         match dataset.read(at, &[place]) {
             Ok(samples) => {
                 if let Some(Values::Frames(frames)) = samples.first().map(|samples| &samples.values) {

@@ -131,6 +131,11 @@ impl StreamStats {
         Self { width, samples: 0, values: Values::Nothing }
     }
 
+    /// The same without what it has seen.
+    pub(crate) fn emptied(&self) -> Self {
+        Self::new(self.width)
+    }
+
     /// Adds samples, `[S, ...shape]`.
     pub(crate) fn add(&mut self, tensor: &Tensor) -> Result<()> {
         let shape = tensor.shape();

@@ -6,17 +6,17 @@ use half::{bf16, f16};
 use robocache::{Context, DType, Error, ErrorKind, Result, Tensor};
 
 use super::fs::{Folder, Fs};
-use super::ingest::read_planned;
+use super::ingest::read_done;
 use super::layout::{
     CachedSource, CachedStream, Encoding, FORMAT, Plan, SHARDS, Skipped, UNIT, Unit, UnitEpisode, UnitManifest,
     VERSION, to_json,
 };
-use super::pictures::{encode_jpeg, resize, resize_depth};
+use super::queue::Queue;
 use super::shard::ShardWriter;
 use super::stats::StreamStats;
 use crate::frames::Frames;
 use crate::limits::file_error;
-use crate::model::{Dataset, Samples, Values};
+use crate::model::{Dataset, Kind, Samples, Values};
 
 /// Everything that the work on a unit needs.
 #[derive(Clone, Copy)]
@@ -27,25 +27,35 @@ pub(crate) struct Work<'a> {
     pub(crate) source: &'a CachedSource,
     pub(crate) dataset: &'a Dataset,
     pub(crate) strict: bool,
+    /// How many threads all of it may use.
+    pub(crate) threads: usize,
     /// Told of frames that are done.
     pub(crate) progress: &'a (dyn Fn(u64) + Sync),
     pub(crate) interrupted: &'a (dyn Fn() -> bool + Sync),
 }
 
 /// A file of the unit while it is written.
-struct Open<'a> {
-    stream: &'a CachedStream,
+pub(super) struct Open<'a> {
+    pub(super) stream: &'a CachedStream,
     /// The stream's place in the source.
     from: usize,
-    writer: ShardWriter,
-    stats: Option<StreamStats>,
+    pub(super) writer: ShardWriter,
+    pub(super) stats: Option<StreamStats>,
 }
 
 /// What becomes of an episode.
 struct Episode {
     at: usize,
     rows: Vec<(u64, u64)>,
+    /// Of its pictures, for each file: they count only if the episode is taken.
+    stats: Vec<Option<StreamStats>>,
     failure: Option<Error>,
+}
+
+impl Episode {
+    fn new(at: usize, files: usize) -> Self {
+        Self { at, rows: vec![(0, 0); files], stats: vec![None; files], failure: None }
+    }
 }
 
 impl<'a> Work<'a> {
@@ -64,28 +74,28 @@ impl<'a> Work<'a> {
         };
         // The error that matters is the first.
         let was_written = self.fs.remove(&temporary).is_ok();
-        if was_written && is_taken(&error) && unit_folder(self.root, unit).join(UNIT).exists() {
+        if was_written
+            && is_taken(&error)
+            && let Ok(Some((manifest, _))) = read_done(self.plan, self.root, unit)
+        {
             // Another process has done the same.
-            return read_planned(self.plan, self.root, unit).map(|(manifest, _)| manifest);
+            return Ok(manifest);
         }
         Err(error)
     }
 
-    /// A folder without its description is no unit, but it is in the way.
+    /// A folder without its description, or with a damaged one, is no unit, but it is in the way.
     fn remove_broken(&self, unit: &Unit, shards: &Folder<'_>) -> Result<()> {
-        let folder = unit_folder(self.root, unit);
-        if folder.symlink_metadata().is_err() || folder.join(UNIT).symlink_metadata().is_ok() {
+        if unit_folder(self.root, unit).symlink_metadata().is_err() || read_done(self.plan, self.root, unit)?.is_some()
+        {
             return Ok(());
         }
-        let aside = shards.temporary(&unit.folder());
-        let removed = self.fs.rename(&folder, &aside).and_then(|()| self.fs.remove(&aside));
-        removed.map_err(|error| file_error(&folder, "cannot remove what is left of the unit", error))
+        remove_unit(self.fs, shards, unit)
     }
 
     fn write(&self, unit: &Unit, folder: &Path) -> Result<UnitManifest> {
         let mut files = self.open(folder)?;
-        let mut episodes: Vec<Episode> =
-            (unit.first..unit.end).map(|at| Episode { at, rows: vec![(0, 0); files.len()], failure: None }).collect();
+        let mut episodes: Vec<Episode> = (unit.first..unit.end).map(|at| Episode::new(at, files.len())).collect();
         for episode in &mut episodes {
             let number = self.dataset.episode(episode.at)?.index;
             // They lie by source and episode.
@@ -97,7 +107,7 @@ impl<'a> Work<'a> {
         }
         // Pictures first: where one cannot be decoded, the episode's numbers are not written.
         for place in 0..files.len() {
-            if files.get(place).is_some_and(|file| is_picture(file.stream)) {
+            if files.get(place).is_some_and(|file| file.stream.kind.is_picture()) {
                 self.write_pictures(place, &mut files, &mut episodes, folder)?;
             }
         }
@@ -126,11 +136,11 @@ impl<'a> Work<'a> {
     fn open(&self, folder: &Path) -> Result<Vec<Open<'a>>> {
         let open = |(name, place): &(String, usize)| {
             let stream = self.plan.streams.get(*place).ok_or_else(|| Error::invalid("plan", "it lacks a stream"))?;
-            let width = match is_picture(stream) {
+            let width = match stream.kind.is_picture() {
                 true => stream.shape.get(2).copied().unwrap_or(1),
                 false => stream.shape.iter().product(),
             };
-            let has_stats = stream.encoding != Encoding::Text && stream.number_type() != Some(DType::U16);
+            let has_stats = stream.encoding != Encoding::Text && stream.kind != Kind::Depth;
             Ok(Open {
                 stream,
                 from: self.dataset.stream(name)?,
@@ -147,19 +157,33 @@ impl<'a> Work<'a> {
 
     /// An episode that cannot be read is left out; what concerns all of them stops the work.
     fn keep_or_raise(&self, error: Error, episode: &mut Episode) -> Result<()> {
-        let is_its_own = matches!(
-            error.kind(),
-            ErrorKind::CorruptData | ErrorKind::FileError | ErrorKind::LimitExceeded | ErrorKind::InvalidArgument
-        );
+        let is_its_own = match error.kind() {
+            ErrorKind::CorruptData | ErrorKind::LimitExceeded | ErrorKind::InvalidArgument => true,
+            ErrorKind::FileError => is_lasting(&error),
+            _ => false,
+        };
         let in_the_cache = error.file().is_some_and(|path| path.starts_with(self.root));
-        if self.strict || !is_its_own || in_the_cache || is_shortage(&error) {
+        if self.strict || !is_its_own || in_the_cache {
             return Err(error);
         }
         episode.failure = Some(error);
         Ok(())
     }
 
-    fn manifest(&self, unit: &Unit, files: Vec<Open<'_>>, episodes: &[Episode], folder: &Path) -> Result<UnitManifest> {
+    fn manifest(
+        &self,
+        unit: &Unit,
+        mut files: Vec<Open<'_>>,
+        episodes: &[Episode],
+        folder: &Path,
+    ) -> Result<UnitManifest> {
+        for episode in episodes.iter().filter(|episode| episode.failure.is_none()) {
+            for (file, own) in files.iter_mut().zip(&episode.stats) {
+                if let (Some(all), Some(own)) = (&mut file.stats, own) {
+                    all.merge(own)?;
+                }
+            }
+        }
         let mut manifest = UnitManifest {
             format: FORMAT.to_owned(),
             version: VERSION,
@@ -195,7 +219,7 @@ impl<'a> Work<'a> {
     }
 
     fn write_numbers(&self, episode: &mut Episode, files: &mut [Open<'_>], folder: &Path) -> Result<()> {
-        let places: Vec<usize> = (0..files.len()).filter(|&place| !is_picture(files[place].stream)).collect();
+        let places: Vec<usize> = (0..files.len()).filter(|&place| !files[place].stream.kind.is_picture()).collect();
         let wanted: Vec<usize> = places.iter().map(|&place| files[place].from).collect();
         let samples = self.dataset.read(episode.at, &wanted)?;
         for samples in &samples {
@@ -234,7 +258,7 @@ impl<'a> Work<'a> {
     fn write_pictures(
         &self,
         place: usize,
-        files: &mut [Open<'_>],
+        files: &mut [Open<'a>],
         episodes: &mut [Episode],
         folder: &Path,
     ) -> Result<()> {
@@ -272,7 +296,7 @@ impl<'a> Work<'a> {
     fn write_group(
         &self,
         place: usize,
-        file: &mut Open<'_>,
+        file: &mut Open<'a>,
         group: &[(usize, Samples, Frames)],
         episodes: &mut [Episode],
         folder: &Path,
@@ -288,70 +312,36 @@ impl<'a> Work<'a> {
                 Some(*end)
             })
             .collect();
-        let mut current = 0;
-        let mut first = file.writer.rows();
-        let mut finished = Vec::new();
+        let mut queue = Queue::new(self, file, joined.shape(), group.len());
+        let (mut current, mut in_order) = (0, 0);
         let interrupt = || (self.interrupted)();
         let context = Context { interrupt: Some(&interrupt), ..Context::default() };
-        let shape = joined.shape();
-        let mut in_order = 0;
         let outcome = joined.for_each(0..joined.len(), &context, &mut |sample, pixels| {
             if sample != in_order {
                 return Err(Error::new(ErrorKind::CorruptData, "the video's order is not that of the stamps"));
             }
             in_order += 1;
-            let start = if current == 0 { 0 } else { ends[current - 1] };
-            let time = group[current].1.times.get(sample - start).copied().unwrap_or_default();
-            self.write_picture(file, folder, time, pixels, shape)?;
-            while current < ends.len() && in_order == ends[current] {
-                finished.push((first, file.writer.rows() - first));
-                first = file.writer.rows();
+            while current < ends.len() && sample >= ends[current] {
                 current += 1;
             }
-            Ok(())
+            let start = if current == 0 { 0 } else { ends[current - 1] };
+            let time = group[current].1.times.get(sample - start).copied().unwrap_or_default();
+            queue.push(current, time, pixels, folder)
         });
-        for (&(number, ..), rows) in group.iter().zip(&finished) {
-            episodes[number].rows[place] = *rows;
+        // What was read before a failure counts; a failure to write does not go by with an episode.
+        let written = queue.finish(folder)?;
+        let complete = ends.iter().take_while(|&&end| end <= in_order).count();
+        for (&(number, ..), (rows, stats)) in group.iter().zip(written).take(complete) {
+            episodes[number].rows[place] = rows;
+            episodes[number].stats[place] = stats;
         }
         if let Err(error) = outcome {
-            let failed = finished.len().min(group.len() - 1);
+            let failed = complete.min(group.len() - 1);
             self.keep_or_raise(error, &mut episodes[group[failed].0])?;
             return Ok(failed + 1);
         }
         // Episodes without pictures have no rows, and are done too.
         Ok(group.len())
-    }
-
-    fn write_picture(
-        &self,
-        file: &mut Open<'_>,
-        folder: &Path,
-        time: i64,
-        pixels: &[u8],
-        shape: [usize; 3],
-    ) -> Result<()> {
-        let [height, width, channels] = shape;
-        let kept = |at: usize| file.stream.shape.get(at).copied().unwrap_or(0);
-        let size = (kept(0), kept(1));
-        let is_depth = file.stream.number_type() == Some(DType::U16);
-        let resized;
-        let pixels = if size == (height, width) {
-            pixels
-        } else {
-            resized = match is_depth {
-                true => resize_depth(pixels, (height, width), size)?,
-                false => resize(pixels, (height, width), size, channels)?,
-            };
-            &resized
-        };
-        if let Some(stats) = &mut file.stats {
-            stats.add_picture(pixels, channels)?;
-        }
-        if file.stream.encoding == Encoding::Jpeg {
-            let encoded = encode_jpeg(pixels, size.0, size.1, channels, self.plan.quality)?;
-            return file.writer.push(folder, time, &encoded);
-        }
-        file.writer.push(folder, time, pixels)
     }
 }
 
@@ -372,14 +362,13 @@ fn is_taken(error: &Error) -> bool {
     matches!(cause(error), Some(libc::ENOTEMPTY | libc::EEXIST))
 }
 
-/// Whether it is the process that lacks something; the same episode can be read another time.
-fn is_shortage(error: &Error) -> bool {
-    matches!(cause(error), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN))
-}
-
-fn is_picture(stream: &CachedStream) -> bool {
-    use crate::model::Kind;
-    matches!(stream.kind, Kind::Image | Kind::Video | Kind::Depth)
+/// Whether the episode's file is to blame. What a disk or a poor process cannot read now may be read
+/// another time, but a unit that is done is not done again.
+fn is_lasting(error: &Error) -> bool {
+    use libc::{EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENXIO, EPERM};
+    // What the readers say themselves has no number.
+    cause(error)
+        .is_none_or(|number| [EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENXIO, EPERM].contains(&number))
 }
 
 /// Windows are found by bisection.
@@ -419,6 +408,14 @@ fn cast(samples: &Samples, stream: &CachedStream) -> Result<Option<Vec<u8>>> {
         DType::BF16 => numbers.iter().flat_map(|&x| bf16::from_f64(x).to_le_bytes()).collect(),
         other => return Err(Error::invalid("streams", format!("numbers cannot become {other}"))),
     }))
+}
+
+/// Takes a unit away, at once for all who look.
+pub(crate) fn remove_unit(fs: &dyn Fs, shards: &Folder<'_>, unit: &Unit) -> Result<()> {
+    let folder = shards.path.join(unit.folder());
+    let aside = shards.temporary(&unit.folder());
+    let removed = fs.rename(&folder, &aside).and_then(|()| fs.remove(&aside));
+    removed.map_err(|error| file_error(&folder, "cannot remove the unit", error))
 }
 
 /// Where a unit that is done lies.

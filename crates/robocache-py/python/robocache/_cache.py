@@ -84,6 +84,12 @@ class Cache:
     def __repr__(self) -> str:
         return repr(self._core)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Another process opens it anew: maps are shared through the page cache anyway.
+        from robocache._data import open
+
+        return open, (self.path,)
+
 
 class Meta:
     """The attributes of LeRobot's metadata that policies and training scripts read."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import operator
 import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,7 +65,7 @@ def ingest(
     streams: Iterable[str] | Mapping[str, str | Mapping[str, str]] | None = None,
     methods: Mapping[str, str | list[tuple[str, int, int]]] | None = None,
     images: Literal["jpeg", "raw", "skip"] = "jpeg",
-    image_size: int | tuple[int, int] | None = None,
+    image_size: int | Sequence[int] | None = None,
     quality: int = 95,
     strict: bool = False,
     workers: int | None = None,
@@ -83,7 +84,8 @@ def ingest(
             `(method, start, end)` that covers the columns once.
         images: "jpeg" (`quality`), "raw" pixels, or "skip". Depth stays raw.
         image_size: pictures are made this high and wide, once.
-        strict: stop at the first episode that cannot be read; else it is skipped and listed.
+        strict: stop at the first episode in which `check` finds an error or that cannot be
+            read; else it is skipped and listed.
         workers: threads; all cores by default.
         tag: what this source is called among several; the folder's name by default.
         progress: draw a bar when standard error is a terminal.
@@ -91,7 +93,10 @@ def ingest(
     source = os.fspath(path)
     if not os.path.lexists(source) and _HUB_NAME.fullmatch(source):
         source = _download(source)
-    size = (image_size, image_size) if isinstance(image_size, int) else image_size
+    size = _size(image_size)
+    quality = _whole("quality", quality, 1, 100)
+    if workers is not None:
+        workers = _whole("workers", workers, 1, 4096)
     bar = _Bar() if progress and sys.stderr is not None and sys.stderr.isatty() else None
     try:
         report = _core.ingest_dataset(
@@ -127,6 +132,8 @@ class Ingested:
     units_done: int
     skipped: list[tuple[int, str]]
     """Episodes that could not be taken, with the reason."""
+    missing: list[tuple[str, str]]
+    """Streams that a source declares but has no pictures for: its tag, and the name."""
 
 
 def _choices(
@@ -147,6 +154,12 @@ def _choices(
         if isinstance(wish, str):
             chosen.append((name, wish, None))
             continue
+        if not isinstance(wish, Mapping):
+            raise InvalidArgument(
+                f"ingest: streams: {name!r}: expected a new name or a mapping, got {wish!r}",
+                op="ingest",
+                argument="streams",
+            )
         unknown = set(wish) - {"name", "dtype"}
         if unknown:
             raise InvalidArgument(
@@ -156,6 +169,34 @@ def _choices(
             )
         chosen.append((name, wish.get("name"), wish.get("dtype")))
     return chosen
+
+
+def _whole(argument: str, value: object, least: int, most: int) -> int:
+    try:
+        number = -1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = -1
+    if not least <= number <= most:
+        raise InvalidArgument(
+            f"ingest: {argument}: expected a whole number from {least} to {most}, got {value!r}",
+            op="ingest",
+            argument=argument,
+        )
+    return number
+
+
+def _size(value: int | Sequence[int] | None) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    sides = tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else (value,) * 2
+    if len(sides) != 2:
+        raise InvalidArgument(
+            f"ingest: image_size: expected one number, or height and width, got {value!r}",
+            op="ingest",
+            argument="image_size",
+        )
+    height, width = (_whole("image_size", side, 1, 16384) for side in sides)
+    return height, width
 
 
 class _Bar:

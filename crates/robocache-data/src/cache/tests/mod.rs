@@ -10,6 +10,7 @@ mod gone;
 mod hostile;
 mod power;
 mod process;
+mod speed;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
