@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[3]
 # What each example says when it worked.
 SAYS = {
     "align_streams.py": "largest error",
+    "from_lerobot.py": "features",
     "ingest_dataset.py": "0 findings",
     "train_ddp.py": "samples once each",
     "train_policy.py": "the loss fell",

@@ -8,7 +8,7 @@ use robocache::Result;
 use super::layout::{CachedStream, Encoding};
 use super::pictures::{Chroma, encode_jpeg, resize, resize_depth};
 use super::stats::StreamStats;
-use super::unit::{Open, Work};
+use super::unit::{Open, Told, Work};
 use crate::model::Kind;
 
 /// Pictures per thread that wait to be encoded at once.
@@ -29,6 +29,7 @@ pub(super) struct Queue<'q, 'w> {
     spare: Vec<Vec<u8>>,
     /// By episode.
     written: Vec<Written>,
+    told: &'q Told<'q>,
 }
 
 struct Waiting {
@@ -39,17 +40,17 @@ struct Waiting {
 
 impl<'q, 'w> Queue<'q, 'w> {
     /// For pictures of a shape (height, width, channels) of so many episodes.
-    pub(super) fn new(work: &Work<'w>, file: &'q mut Open<'w>, shape: [usize; 3], episodes: usize) -> Self {
+    pub(super) fn new(
+        work: &Work<'w>,
+        file: &'q mut Open<'w>,
+        shape: [usize; 3],
+        episodes: usize,
+        told: &'q Told<'q>,
+    ) -> Self {
         let form = Form { stream: file.stream, shape, quality: work.source.quality, has_stats: file.stats.is_some() };
         let empty = ((0, 0), file.stats.as_ref().map(StreamStats::emptied));
-        Self {
-            form,
-            file,
-            threads: work.threads,
-            waiting: Vec::new(),
-            spare: Vec::new(),
-            written: vec![empty; episodes],
-        }
+        let written = vec![empty; episodes];
+        Self { form, file, threads: work.threads, waiting: Vec::new(), spare: Vec::new(), written, told }
     }
 
     /// Takes a picture of an episode.
@@ -76,6 +77,7 @@ impl<'q, 'w> Queue<'q, 'w> {
             1 => waiting.iter().map(make).collect::<Result<_>>()?,
             _ => waiting.par_iter().map(make).collect::<Result<_>>()?,
         };
+        self.told.pictures(made.len() as u64);
         for (waiting, made) in waiting.into_iter().zip(made) {
             let row = self.file.writer.rows();
             self.file.writer.push(folder, waiting.time, made.bytes.as_deref().unwrap_or(&waiting.pixels))?;

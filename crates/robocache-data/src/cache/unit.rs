@@ -1,5 +1,6 @@
 //! The work on one unit: its episodes, read from the source and written into shards.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
@@ -50,6 +51,28 @@ struct Episode {
     /// Of its pictures, for each file: they count only if the episode is taken.
     stats: Vec<Option<StreamStats>>,
     failure: Option<Error>,
+}
+
+/// Tells of frames as they are done: pictures take the time where there are some.
+pub(super) struct Told<'a> {
+    progress: &'a (dyn Fn(u64) + Sync),
+    /// Files of pictures: a frame is done with its picture of the last.
+    cameras: u64,
+    pictures: Cell<u64>,
+    frames: Cell<u64>,
+}
+
+impl Told<'_> {
+    pub(super) fn pictures(&self, count: u64) {
+        self.pictures.set(self.pictures.get() + count);
+        self.up_to(self.pictures.get() / self.cameras.max(1));
+    }
+
+    fn up_to(&self, frames: u64) {
+        let more = frames.saturating_sub(self.frames.get());
+        self.frames.set(self.frames.get() + more);
+        (self.progress)(more);
+    }
 }
 
 impl Episode {
@@ -105,10 +128,12 @@ impl<'a> Work<'a> {
                 self.keep_or_raise(Error::new(ErrorKind::CorruptData, bad.reason.clone()), episode)?;
             }
         }
+        let cameras = files.iter().filter(|file| file.stream.kind.is_picture()).count() as u64;
+        let told = Told { progress: self.progress, cameras, pictures: Cell::new(0), frames: Cell::new(0) };
         // Pictures first: where one cannot be decoded, the episode's numbers are not written.
         for place in 0..files.len() {
             if files.get(place).is_some_and(|file| file.stream.kind.is_picture()) {
-                self.write_pictures(place, &mut files, &mut episodes, folder)?;
+                self.write_pictures(place, &mut files, &mut episodes, folder, &told)?;
             }
         }
         for episode in &mut episodes {
@@ -118,8 +143,11 @@ impl<'a> Work<'a> {
             {
                 self.keep_or_raise(error, episode)?;
             }
-            (self.progress)(self.dataset.episode(episode.at)?.length);
+            if cameras == 0 {
+                told.up_to(told.frames.get() + self.dataset.episode(episode.at)?.length);
+            }
         }
+        told.up_to(unit.frames);
         let manifest = self.manifest(unit, files, &episodes, folder)?;
         let text = to_json(&manifest)?;
         let path = folder.join(UNIT);
@@ -261,6 +289,7 @@ impl<'a> Work<'a> {
         files: &mut [Open<'a>],
         episodes: &mut [Episode],
         folder: &Path,
+        told: &Told<'_>,
     ) -> Result<()> {
         let file = &mut files[place];
         let mut parts: Vec<(usize, Samples, Frames)> = Vec::new();
@@ -285,7 +314,7 @@ impl<'a> Work<'a> {
         while !rest.is_empty() {
             let together = 1 + rest.windows(2).take_while(|pair| pair[1].2.follows(&pair[0].2)).count();
             let (group, later) = rest.split_at(together);
-            let done = self.write_group(place, file, group, episodes, folder)?;
+            let done = self.write_group(place, file, group, episodes, folder, told)?;
             // After a failure the episodes behind it are tried anew.
             rest = if done < together { rest.get(done..).unwrap_or_default() } else { later };
         }
@@ -300,6 +329,7 @@ impl<'a> Work<'a> {
         group: &[(usize, Samples, Frames)],
         episodes: &mut [Episode],
         folder: &Path,
+        told: &Told<'_>,
     ) -> Result<usize> {
         let frames: Vec<Frames> = group.iter().map(|(_, _, frames)| frames.clone()).collect();
         let Some(joined) = Frames::join(&frames) else {
@@ -312,7 +342,7 @@ impl<'a> Work<'a> {
                 Some(*end)
             })
             .collect();
-        let mut queue = Queue::new(self, file, joined.shape(), group.len());
+        let mut queue = Queue::new(self, file, joined.shape(), group.len(), told);
         let (mut current, mut in_order) = (0, 0);
         let interrupt = || (self.interrupted)();
         let context = Context { interrupt: Some(&interrupt), ..Context::default() };
