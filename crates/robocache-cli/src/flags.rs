@@ -363,6 +363,7 @@ pub(crate) struct Bench {
 pub(crate) enum BenchCommand {
     Readers(BenchReaders),
     Ingest(BenchIngest),
+    Loader(BenchLoader),
 }
 
 /// What every benchmark of files takes.
@@ -409,4 +410,23 @@ Exit codes: 0 every target is met, 1 one is missed, 2 error, 130 Ctrl-C.")]
 pub(crate) struct BenchIngest {
     #[command(flatten)]
     pub(crate) rest: BenchFiles,
+}
+
+/// Measure how fast a cache becomes batches
+///
+/// Windows of all states and actions, shuffled, for two sizes of batches; then with all pictures.
+/// Each time the cache is opened anew. `lab/loader.py` holds this beside LeRobot's own loader.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  robocache bench loader my/cache         windows per second
+  robocache bench loader my/cache --json  for a record
+
+Exit codes: 0 every target is met, 1 one is missed, 2 error, 130 Ctrl-C.")]
+pub(crate) struct BenchLoader {
+    /// A cache to make batches of
+    #[arg(value_name = "CACHE")]
+    pub(crate) path: PathBuf,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }

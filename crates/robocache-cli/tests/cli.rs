@@ -241,6 +241,7 @@ fn help_has_examples_and_fits_a_terminal() {
         &["bench", "--help"],
         &["bench", "readers", "--help"],
         &["bench", "ingest", "--help"],
+        &["bench", "loader", "--help"],
         &["ingest", "--help"],
         &["ingest", "-h"],
         &["cache", "--help"],

@@ -19,6 +19,9 @@ const NUMBERS: Plan =
 const NUMBERS_TARGET: f64 = 300e6;
 /// Of the speed of `ffmpeg -f null` with the same files and threads.
 const VIDEO_TARGET: f64 = 0.9;
+/// In less only files and folders count.
+const LEAST_BYTES: u64 = 64 << 20;
+const LEAST_FRAMES: u64 = 1000;
 /// The best of so many counts.
 const PASSES: usize = 3;
 
@@ -107,7 +110,7 @@ impl<'a> Bench<'a> {
                 let (bytes, _, seconds) = self.best(source, &names, workers)?;
                 let rate = bytes as f64 / seconds / workers as f64;
                 let who = if workers == 1 { "1 worker".to_owned() } else { format!("{workers} workers, per core") };
-                let target = Some(Target::AtLeast(NUMBERS_TARGET));
+                let target = (bytes >= LEAST_BYTES).then_some(Target::AtLeast(NUMBERS_TARGET));
                 self.rows.push(Row::new(name, format!("numbers, {who}"), rate, Unit::BytesPerSecond, target));
             }
             self.step();
@@ -146,7 +149,7 @@ impl<'a> Bench<'a> {
         let row = |name: &str, what: &str, value: f64| Row::new(name, what, value, Unit::PerSecond, None);
         self.rows.push(row("video_ffmpeg_null", "frames, ffmpeg -f null", rate(null)));
         self.rows.push(row("video_ingest", "frames, ingest as JPEG", rate(seconds)));
-        let target = Some(Target::AtLeast(VIDEO_TARGET));
+        let target = (frames >= LEAST_FRAMES).then_some(Target::AtLeast(VIDEO_TARGET));
         self.rows.push(Row::new("video_share", "  of ffmpeg's speed", null / seconds, Unit::Share, target));
         self.step();
         Ok(())

@@ -16,6 +16,11 @@ pub(super) fn peak() -> Option<u64> {
     parse(&std::fs::read_to_string("/proc/self/status").ok()?, "VmHWM")
 }
 
+/// Bytes in memory now that are not those of mapped files.
+pub(super) fn anonymous() -> Option<u64> {
+    parse(&std::fs::read_to_string("/proc/self/status").ok()?, "RssAnon")
+}
+
 fn parse(status: &str, name: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)

@@ -3,6 +3,7 @@
 mod cpu_time;
 mod folder;
 mod ingest;
+mod loader;
 mod memory;
 mod readers;
 mod report;
@@ -31,6 +32,7 @@ pub(crate) struct Options {
 enum What {
     Readers,
     Ingest,
+    Loader,
 }
 
 impl Options {
@@ -38,6 +40,9 @@ impl Options {
         let (what, raw) = match &raw.what {
             BenchCommand::Readers(raw) => (What::Readers, &raw.rest),
             BenchCommand::Ingest(raw) => (What::Ingest, &raw.rest),
+            BenchCommand::Loader(raw) => {
+                return Self { what: What::Loader, path: Some(raw.path.clone()), bar: !raw.format.json };
+            }
         };
         Self { what, path: raw.path.clone(), bar: !raw.format.json }
     }
@@ -53,6 +58,7 @@ pub(crate) fn run(options: &Options) -> Result<Measured> {
         (What::Readers, None) => readers::made(&scratch, progress),
         (What::Ingest, Some(path)) => ingest::given(&path, &scratch, progress),
         (What::Ingest, None) => ingest::made(&scratch, progress),
+        (What::Loader, path) => loader::given(&path.unwrap_or_default(), progress),
     });
     measured.map(|worked| worked.result).map_err(|error| error.op("bench"))
 }

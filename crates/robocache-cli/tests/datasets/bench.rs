@@ -29,6 +29,34 @@ fn readers_are_measured_in_words() {
     assert!(text.lines().skip(2).all(|line| line.chars().count() <= 80 && !line.ends_with(' ')), "{text}");
 }
 
+#[test]
+fn an_ingest_is_measured_on_a_dataset() {
+    let report = json(&["bench", "ingest", &sample("lerobot_v30"), "--json"]);
+    let row = |name: &str| report["rows"].as_array().unwrap().iter().find(|row| row["name"] == name);
+    assert!(row("numbers_1_worker").unwrap()["value"].as_f64().unwrap() > 0.0, "{report}");
+    // So few frames are held to nothing.
+    assert!(row("numbers_1_worker").unwrap()["target"].is_null() && report["ok"] == true, "{report}");
+    match row("video_share") {
+        Some(share) => assert!(share["value"].as_f64().unwrap() > 0.0, "{report}"),
+        None => assert!(report["notes"].to_string().contains("no ffmpeg"), "{report}"),
+    }
+}
+
+#[test]
+fn a_loader_is_measured_on_a_cache() {
+    let out = Folder::new("bench-loader");
+    good(&["ingest", &sample("lerobot_v30"), out.text(), "--images", "skip"]);
+    // Fast enough or not, it must tell.
+    let output = robocache().args(["bench", "loader", out.text(), "--json"]).output().unwrap();
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", stderr(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for name in ["numbers_64_windows", "numbers_64_first", "numbers_64_memory", "numbers_1024_windows"] {
+        let row = report["rows"].as_array().unwrap().iter().find(|row| row["name"] == name).unwrap();
+        assert!(row["value"].as_f64().unwrap() > 0.0, "{report}");
+    }
+    assert!(refused(&["bench", "loader", &sample("lerobot_v30")]).contains("no cache"));
+}
+
 #[cfg(unix)]
 mod interrupted {
     use std::fs::File;
