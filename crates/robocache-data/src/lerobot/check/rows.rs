@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use robocache::{Error, ErrorKind, Tensor};
+use robocache::{Error, Tensor};
 
 use super::super::LeRobot;
 use super::super::episodes::{has, integers, seconds};
@@ -17,7 +17,7 @@ use crate::check::values::{Part, Seen, look};
 use crate::check::work::Stop;
 use crate::findings::{Finding, Level};
 use crate::model::{Kind, StreamInfo};
-use crate::parquet::ParquetFile;
+use crate::parquet::{ParquetFile, Why};
 
 /// What one task found.
 pub(super) struct BlockOutcome {
@@ -243,7 +243,7 @@ impl LeRobot {
             return;
         }
         let parts: Vec<Part> = rows.parts.iter().map(|(_, part)| part.clone()).collect();
-        let read = |range| rows.table.numbers(&stream.name, range, &stream.shape);
+        let read = |range| rows.table.fitting_numbers(&stream.name, range, &stream.shape);
         if let Ok(tensor) = read(rows.range.clone()) {
             self.take_numbers(plan, place, stream, &tensor, &parts, out);
             return;
@@ -256,9 +256,9 @@ impl LeRobot {
                     let all = Part { episode: part.episode, rows: 0..part.rows.len() };
                     self.take_numbers(plan, place, stream, &tensor, &[all], out);
                 }
-                Err(error) => {
+                Err(unfit) => {
                     is_partial(out);
-                    let finding = finding_of(&self.root, Level::Error, misfit(&error), &error);
+                    let finding = finding_of(&self.root, Level::Error, misfit(unfit.why), &unfit.error);
                     out.findings.push(finding.episode(part.episode).stream(&stream.name));
                 }
             }
@@ -315,12 +315,11 @@ fn part_of<'a>(column: &'a Option<Vec<i64>>, part: &Part) -> Option<&'a [i64]> {
 }
 
 /// What it means that numbers could not be read.
-fn misfit(error: &Error) -> &'static crate::check::Code {
-    let text = error.to_string();
-    match error.kind() {
-        ErrorKind::CorruptData if text.contains("values, got") => &codes::SHAPE_DIFFERS,
-        ErrorKind::CorruptData if text.contains("(null)") => &codes::NOT_FINITE,
-        _ => &codes::UNREADABLE_FILE,
+fn misfit(why: Why) -> &'static crate::check::Code {
+    match why {
+        Why::Shape => &codes::SHAPE_DIFFERS,
+        Why::Null => &codes::NOT_FINITE,
+        Why::Unreadable => &codes::UNREADABLE_FILE,
     }
 }
 
