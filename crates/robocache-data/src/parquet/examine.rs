@@ -65,7 +65,7 @@ pub(super) fn both(file: &ParquetFile, root: usize, rows: &Range<u64>, shape: &[
 }
 
 /// All elements as bytes, so that NaNs compare too.
-pub(super) fn bits(tensor: &Tensor) -> Result<Vec<u8>> {
+pub(crate) fn bits(tensor: &Tensor) -> Result<Vec<u8>> {
     macro_rules! bytes {
         ($type:ty) => {
             tensor.as_slice::<$type>()?.iter().flat_map(|value| value.to_le_bytes()).collect()

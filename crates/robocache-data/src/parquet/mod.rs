@@ -39,11 +39,15 @@ use crate::Limits;
 use crate::limits::{corrupt, exceeds, guarded};
 use budget::Budget;
 use cache::Cache;
+use codec::Codec;
 use fast::Plan;
 use footer::RowGroup;
 use pages::{Column, Pages};
 use source::{Reads, Source};
 
+pub(crate) use cache::Shared;
+#[cfg(test)]
+pub(crate) use examine::bits;
 pub(crate) use examine::examine;
 pub(crate) use numbers::Why;
 
@@ -99,6 +103,11 @@ impl std::fmt::Debug for ParquetFile {
 impl ParquetFile {
     /// Opens a file and checks its footer.
     pub(crate) fn open(path: &Path, limits: &Limits) -> Result<Self> {
+        Self::open_among(path, limits, &Shared::new(limits.max_alloc))
+    }
+
+    /// Opens one of many files, which share what they keep.
+    pub(crate) fn open_among(path: &Path, limits: &Limits, shared: &Arc<Shared>) -> Result<Self> {
         let source = Arc::new(Source::new(path)?);
         let footer = footer::read_footer(&source.open()?, limits)?;
         let schema = guarded(path, "the schema", || {
@@ -112,7 +121,7 @@ impl ParquetFile {
         };
         Ok(Self {
             leaves: (0..footer.schema.num_columns()).map(leaf).collect(),
-            cache: Arc::new(Cache::new(limits.max_alloc)),
+            cache: Cache::new(limits.max_alloc, shared),
             plans: Mutex::default(),
             source,
             limits: *limits,
@@ -133,6 +142,16 @@ impl ParquetFile {
     /// a fixed-size list reads as a list.
     pub(crate) fn schema(&self) -> &Schema {
         &self.schema
+    }
+
+    /// Refuses a file in which every column is compressed in a way that is not known here.
+    pub(crate) fn ensure_known_codec(&self) -> Result<()> {
+        let chunks = self.groups.iter().flat_map(|group| group.chunks.iter().zip(&self.leaves));
+        let mut codecs = chunks.map(|(chunk, leaf)| Codec::new(chunk.codec, &leaf.name, self.source.path()));
+        match codecs.next() {
+            Some(Err(error)) if codecs.all(|codec| codec.is_err()) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Whole arrays of columns, by top-level name, for a range of rows.

@@ -410,7 +410,7 @@ fn the_episodes_of_one_row_group_unpack_every_page_once() {
         places.sort_unstable();
         places.dedup();
         assert_eq!(places.len(), all, "{way}");
-        assert!(file.cache.bytes() > 0);
+        assert!(file.cache.bytes_of_all() > 0);
 
         let shared = open();
         std::thread::scope(|scope| {

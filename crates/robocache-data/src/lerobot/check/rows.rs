@@ -35,8 +35,12 @@ impl BlockOutcome {
     pub(super) fn add_to(self, totals: &mut Totals, found: &mut Collector) {
         found.extend(self.findings);
         self.of_file.into_iter().for_each(|finding| found.add_for_file(finding));
-        for (total, seen) in totals.streams.iter_mut().zip(&self.streams) {
-            seen.iter().for_each(|seen| total.merge(seen));
+        for (total, seen) in totals.streams.iter_mut().zip(self.streams) {
+            match (total, seen) {
+                (Some(total), Some(seen)) => total.merge(&seen),
+                (total, seen @ Some(_)) => *total = seen,
+                (_, None) => {}
+            }
         }
         totals.partial.iter_mut().zip(&self.partial).for_each(|(total, partial)| *total |= partial);
         totals.clocks.merge(&self.clocks);
@@ -68,8 +72,10 @@ impl LeRobot {
             return out;
         };
         let opened = self.table_path(first).and_then(|path| Ok((self.table(first)?, path)));
+        let opened = opened.and_then(|(table, path)| table.ensure_known_codec().map(|()| (table, path)));
         let (table, path): (Arc<ParquetFile>, PathBuf) = match opened {
             Ok(opened) => opened,
+            // Also a file whose compression nobody here knows is told once, not for each column.
             Err(error) => {
                 out.findings.extend(block.of_file.iter().map(|all| self.cannot_open(all, first, &error)));
                 out.partial.fill(true);
@@ -109,7 +115,12 @@ impl LeRobot {
                     self.check_numbers_of(plan, place, stream, &rows, &mut out)
                 }
                 Kind::Image => out.findings.extend(self.check_pictures(stream, &rows, stop)),
-                Kind::Video | Kind::Depth | Kind::Text => {}
+                Kind::Depth if !self.is_camera(&stream.name) => {
+                    out.findings.extend(self.check_pictures(stream, &rows, stop))
+                }
+                Kind::Text => out.findings.extend(self.check_texts(stream, &rows, stop)),
+                // Cameras were looked at with the episodes.
+                Kind::Video | Kind::Depth => {}
             }
         }
         out
@@ -240,6 +251,12 @@ impl LeRobot {
         // What does not fit was reported with the columns of the file.
         if rows.table.number_type(&stream.name).is_none_or(|found| Some(found) != stream.dtype) {
             is_partial(out);
+            return;
+        }
+        if Seen::bytes(stream.width()) > self.root.limits.max_alloc {
+            is_partial(out);
+            let text = format!("its samples of shape {:?} are too large to be looked at (max_alloc)", stream.shape);
+            out.of_file.push(Finding::warning(&codes::UNREADABLE_FILE, text).stream(&stream.name));
             return;
         }
         let parts: Vec<Part> = rows.parts.iter().map(|(_, part)| part.clone()).collect();
