@@ -123,7 +123,7 @@ impl Frames {
         self.shape
     }
 
-    /// `U8`, or `U16` for distances, which are millimetres in a video.
+    /// `U8`, or `U16` for distances: millimetres in a video, what was stored in pictures.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
@@ -131,6 +131,12 @@ impl Frames {
     /// Bytes of one decoded picture.
     pub fn bytes(&self) -> usize {
         self.shape.iter().product::<usize>() * self.dtype.size()
+    }
+
+    fn ensure_range(&self, range: &Range<usize>) -> Result<()> {
+        let inside = range.start <= range.end && range.end <= self.len();
+        ensure!(inside, "range", "expected samples within 0..{}, got {range:?}", self.len());
+        Ok(())
     }
 
     /// Decodes pictures and hands the bytes of each (little-endian) to `sink` with its number. They
@@ -141,12 +147,7 @@ impl Frames {
         context: &Context<'_>,
         sink: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        ensure!(
-            range.start <= range.end && range.end <= self.len(),
-            "range",
-            "expected samples within 0..{}, got {range:?}",
-            self.len()
-        );
+        self.ensure_range(&range)?;
         match &self.pictures {
             Pictures::Encoded { path, bytes } => {
                 for sample in range {
@@ -210,22 +211,27 @@ impl Frames {
                 ),
             ));
         }
-        match &image.pixels {
-            Pixels::U8(pixels) => sink(sample, pixels),
-            Pixels::U16(_) => {
-                Err(Error::new(ErrorKind::Unsupported, "pictures of 16 bits are not read yet").path(path))
+        match (&image.pixels, self.dtype) {
+            (Pixels::U8(pixels), DType::U8) => sink(sample, pixels),
+            (Pixels::U16(pixels), DType::U16) => sink(sample, &little_endian(pixels.iter().copied())),
+            // Near distances fit 8 bits, and some writers keep no more.
+            (Pixels::U8(pixels), DType::U16) => sink(sample, &little_endian(pixels.iter().copied().map(u16::from))),
+            (pixels, dtype) => {
+                let bits = if matches!(pixels, Pixels::U8(_)) { 8 } else { 16 };
+                Err(corrupt(path, format!("picture {sample} has {bits} bits per value, expected {dtype}")))
             }
         }
     }
 
     /// Decodes pictures into one tensor `[samples, height, width, channels]`.
     pub fn decode(&self, range: Range<usize>, context: &Context<'_>) -> Result<Tensor> {
+        self.ensure_range(&range)?;
         let [height, width, channels] = self.shape;
         let count = range.len();
         let bytes = (self.bytes() as u64).saturating_mul(count as u64);
         if bytes > self.limits.max_alloc {
             let text = format!(
-                "{count} pictures take {bytes} bytes, more than max_alloc ({}); read fewer at a time",
+                "{count} pictures take {bytes} bytes, more than max_alloc ({}); read fewer at a time with frames(start, stop)",
                 self.limits.max_alloc
             );
             return Err(exceeds(self.path(), text));
@@ -233,21 +239,24 @@ impl Frames {
         let mut tensor = Tensor::zeros(&[count, height, width, channels], self.dtype)?;
         let size = height * width * channels;
         let (first, mut seen) = (range.start, 0);
+        let start = |sample: usize| sample.saturating_sub(first).saturating_mul(size);
         match self.dtype {
             DType::U16 => {
                 let all = tensor.as_mut_slice::<u16>()?;
                 self.for_each(range, context, &mut |sample, picture| {
-                    let place = all.get_mut((sample - first) * size..).and_then(|rest| rest.get_mut(..size));
-                    let pixels = picture.chunks_exact(2).map(|pixel| u16::from_le_bytes([pixel[0], pixel[1]]));
-                    place.into_iter().flatten().zip(pixels).for_each(|(place, pixel)| *place = pixel);
-                    seen += 1;
+                    let place = all.get_mut(start(sample)..).and_then(|rest| rest.get_mut(..size));
+                    let (pixels, rest) = picture.as_chunks::<2>();
+                    if let Some(place) = place.filter(|place| place.len() == pixels.len() && rest.is_empty()) {
+                        place.iter_mut().zip(pixels).for_each(|(place, pixel)| *place = u16::from_le_bytes(*pixel));
+                        seen += 1;
+                    }
                     Ok(())
                 })?;
             }
             _ => {
                 let all = tensor.as_mut_slice::<u8>()?;
                 self.for_each(range, context, &mut |sample, picture| {
-                    let place = all.get_mut((sample - first) * size..).and_then(|rest| rest.get_mut(..size));
+                    let place = all.get_mut(start(sample)..).and_then(|rest| rest.get_mut(..size));
                     if let Some(place) = place.filter(|place| place.len() == picture.len()) {
                         place.copy_from_slice(picture);
                         seen += 1;
@@ -270,11 +279,16 @@ impl Frames {
     }
 }
 
+/// Pixels of 16 bits as bytes.
+fn little_endian(pixels: impl Iterator<Item = u16>) -> Vec<u8> {
+    pixels.flat_map(u16::to_le_bytes).collect()
+}
+
 /// Codes of 12 bits as millimetres, both little-endian.
 fn millimetres(codes: &[u8], table: &[u16], out: &mut Vec<u8>) {
     out.clear();
-    for code in codes.chunks_exact(2) {
-        let code = usize::from(u16::from_le_bytes([code[0], code[1]]));
+    for code in codes.as_chunks::<2>().0 {
+        let code = usize::from(u16::from_le_bytes(*code));
         out.extend_from_slice(&table.get(code).or(table.last()).copied().unwrap_or(0).to_le_bytes());
     }
 }
@@ -282,6 +296,34 @@ fn millimetres(codes: &[u8], table: &[u16], out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn png(depth: png::BitDepth, data: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut encoder = png::Encoder::new(&mut bytes, 3, 2);
+        encoder.set_color(png::ColorType::Grayscale);
+        encoder.set_depth(depth);
+        encoder.write_header().unwrap().write_image_data(data).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn depth_pictures_of_8_and_16_bits_keep_their_values() {
+        let values: Vec<u16> = vec![1, 2, 300, 4000, 65535, 0];
+        let wide =
+            png(png::BitDepth::Sixteen, &values.iter().flat_map(|value| value.to_be_bytes()).collect::<Vec<_>>());
+        let narrow = png(png::BitDepth::Eight, &[1, 2, 3, 200, 255, 0]);
+        let frames = |dtype, pictures: &[Vec<u8>]| {
+            let bytes = BinaryArray::from_iter_values(pictures);
+            Frames::encoded(Path::new("x.parquet"), bytes, [2, 3, 1], dtype, &Limits::default())
+        };
+        let decode = |frames: &Frames| frames.decode(0..frames.len(), &Context::default());
+        let both = decode(&frames(DType::U16, &[wide.clone(), narrow.clone()])).unwrap();
+        assert_eq!(both.shape(), [2, 2, 3, 1]);
+        assert_eq!(both.as_slice::<u16>().unwrap(), [&values[..], &[1, 2, 3, 200, 255, 0]].concat());
+        let error = decode(&frames(DType::U8, &[narrow, wide])).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::CorruptData);
+        assert!(error.to_string().contains("picture 1 has 16 bits per value, expected uint8"), "{error}");
+    }
 
     #[test]
     fn depth_codes_span_the_range() {

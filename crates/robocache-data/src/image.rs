@@ -67,11 +67,14 @@ pub(crate) fn decode_image(path: &Path, bytes: &[u8], limits: &Limits) -> Result
     })
 }
 
-/// The shape that [`decode_image`] gives, from the image's header alone.
-pub(crate) fn image_size(path: &Path, bytes: &[u8], limits: &Limits) -> Result<ImageSize> {
+/// The shape that [`decode_image`] gives and the bits of each value, from the image's header alone.
+pub(crate) fn image_header(path: &Path, bytes: &[u8], limits: &Limits) -> Result<(ImageSize, usize)> {
     guarded(path, "image", || match Kind::of(path, bytes)? {
-        Kind::Png => open_png(path, bytes, limits).map(|(_, size)| size),
-        Kind::Jpeg => open_jpeg(path, bytes, limits).map(|(_, size)| size),
+        Kind::Png => {
+            let (reader, size) = open_png(path, bytes, limits)?;
+            Ok((size, if reader.output_color_type().1 == BitDepth::Sixteen { 16 } else { 8 }))
+        }
+        Kind::Jpeg => open_jpeg(path, bytes, limits).map(|(_, size)| (size, 8)),
     })
 }
 

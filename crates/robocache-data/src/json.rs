@@ -1,12 +1,14 @@
 //! JSON as datasets hold it: keys in order, none twice, sizes bounded.
 
+use std::cell::Cell;
 use std::fmt;
 use std::path::Path;
 
 use robocache::Result;
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-use crate::limits::corrupt;
+use crate::Limits;
+use crate::limits::{corrupt, exceeds};
 
 /// A value.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,16 +25,26 @@ pub(crate) enum Json {
 
 impl Json {
     /// Parses the text of a file. A mark of byte order in front is skipped, as editors leave one.
-    pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
+    pub(crate) fn parse(path: &Path, bytes: &[u8], limits: &Limits) -> Result<Self> {
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         let text = std::str::from_utf8(bytes)
             .map_err(|error| corrupt(path, format!("expected JSON in UTF-8; byte {} is not", error.valid_up_to())))?;
-        serde_json::from_str(text).map_err(|error| corrupt(path, format!("expected JSON: {error}")))
+        let cost = Cost { left: Cell::new(limits.max_alloc), max_depth: limits.max_depth, exceeded: Cell::new(None) };
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let parsed = Value { cost: &cost, depth: 0 }.deserialize(&mut deserializer);
+        let parsed = parsed.and_then(|json| deserializer.end().map(|()| json));
+        parsed.map_err(|error| match cost.exceeded.get() {
+            Some(Limit::Memory) => exceeds(path, format!("this JSON needs more than max_alloc ({})", limits.max_alloc)),
+            Some(Limit::Depth) => {
+                exceeds(path, format!("JSON that is nested deeper than max_depth ({})", limits.max_depth))
+            }
+            None => corrupt(path, format!("expected JSON: {error}")),
+        })
     }
 
     /// As [`Json::parse`], with the NaN and Infinity that Python writes read as null.
-    pub(crate) fn parse_loosely(path: &Path, bytes: &[u8]) -> Result<Self> {
-        Self::parse(path, &without_nan(bytes))
+    pub(crate) fn parse_loosely(path: &Path, bytes: &[u8], limits: &Limits) -> Result<Self> {
+        Self::parse(path, &without_nan(bytes), limits)
     }
 
     /// The value of a key; `None` also where this is not a map.
@@ -96,6 +108,8 @@ impl fmt::Display for Json {
         match self {
             Self::Null => f.write_str("null"),
             Self::Bool(value) => write!(f, "{value}"),
+            // Large ones would fill a page with zeros.
+            Self::Number(number) if *number != 0.0 && !(1e-6..1e16).contains(&number.abs()) => write!(f, "{number:e}"),
             Self::Number(number) => write!(f, "{number}"),
             Self::Integer(number) => write!(f, "{number}"),
             Self::Text(text) => write!(f, "{text:?}"),
@@ -130,15 +144,64 @@ fn without_nan(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-impl<'de> Deserialize<'de> for Json {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(AnyValue)
+/// Which limit a text exceeds.
+#[derive(Debug, Clone, Copy)]
+enum Limit {
+    Memory,
+    Depth,
+}
+
+/// What the values of a text may still take: a few characters make a value that is many times larger.
+struct Cost {
+    left: Cell<u64>,
+    max_depth: usize,
+    exceeded: Cell<Option<Limit>>,
+}
+
+impl Cost {
+    /// Vectors grow by doubling, from room for four.
+    const GROWTH: usize = 2;
+    const FIRST: usize = 4;
+    const VALUE: usize = size_of::<Json>();
+    /// With the key, and the key among those that were seen.
+    const ENTRY: usize = size_of::<(String, Json)>() + 2 * size_of::<String>();
+
+    fn take<E: serde::de::Error>(&self, bytes: usize) -> Result<(), E> {
+        let left = self.left.get().checked_sub(u64::try_from(bytes).unwrap_or(u64::MAX));
+        self.left.set(left.unwrap_or(0));
+        left.map(drop).ok_or_else(|| self.stop(Limit::Memory))
+    }
+
+    fn stop<E: serde::de::Error>(&self, limit: Limit) -> E {
+        self.exceeded.set(Some(limit));
+        E::custom("a limit is exceeded")
     }
 }
 
-struct AnyValue;
+/// A value to come, inside of so many others.
+#[derive(Clone, Copy)]
+struct Value<'c> {
+    cost: &'c Cost,
+    depth: usize,
+}
 
-impl<'de> Visitor<'de> for AnyValue {
+impl Value<'_> {
+    /// A value inside of this one.
+    fn inside<E: serde::de::Error>(self) -> Result<Self, E> {
+        let depth = self.depth.saturating_add(1);
+        if depth > self.cost.max_depth { Err(self.cost.stop(Limit::Depth)) } else { Ok(Self { depth, ..self }) }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Value<'_> {
+    type Value = Json;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Json, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Value<'_> {
     type Value = Json;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -165,26 +228,33 @@ impl<'de> Visitor<'de> for AnyValue {
         Ok(Json::Number(value))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Json, E> {
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Json, E> {
+        self.cost.take(value.len())?;
         Ok(Json::Text(value.to_owned()))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Json, A::Error> {
+        let inside = self.inside()?;
+        self.cost.take(Cost::FIRST * Cost::VALUE)?;
         let mut list = Vec::new();
-        while let Some(value) = access.next_element()? {
+        while let Some(value) = access.next_element_seed(inside)? {
+            self.cost.take(Cost::GROWTH * Cost::VALUE)?;
             list.push(value);
         }
         Ok(Json::List(list))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Json, A::Error> {
+        let inside = self.inside()?;
+        self.cost.take(Cost::FIRST * Cost::ENTRY)?;
         let mut entries: Vec<(String, Json)> = Vec::new();
         let mut seen = std::collections::HashSet::new();
         while let Some(key) = access.next_key::<String>()? {
+            self.cost.take(Cost::GROWTH * (Cost::ENTRY + key.len()))?;
             if !seen.insert(key.clone()) {
                 return Err(A::Error::custom(format!("the key {key:?} is there twice")));
             }
-            let value = access.next_value()?;
+            let value = access.next_value_seed(inside)?;
             entries.push((key, value));
         }
         Ok(Json::Map(entries))
@@ -196,7 +266,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Json> {
-        Json::parse(Path::new("info.json"), text.as_bytes())
+        Json::parse(Path::new("info.json"), text.as_bytes(), &Limits::default())
     }
 
     #[test]
@@ -210,22 +280,45 @@ mod tests {
     #[test]
     fn hostile_texts_are_errors_61() {
         let deep = "[".repeat(100_000);
+        let bytes = |bytes: &[u8]| Json::parse(Path::new("x"), bytes, &Limits::default());
         for (text, message) in [
             (r#"{"a": 1, "a": 2}"#, "twice"),
             (r#"{"a": NaN}"#, "expected JSON"),
-            (deep.as_str(), "recursion limit"),
+            (deep.as_str(), "max_depth (64)"),
             ("", "expected JSON"),
         ] {
             let error = parse(text).unwrap_err().to_string();
             assert!(error.contains(message) && error.contains("info.json"), "{error}");
         }
-        assert!(Json::parse(Path::new("x"), b"{\"a\": \"\xff\"}").unwrap_err().to_string().contains("byte 7"));
-        assert_eq!(Json::parse(Path::new("x"), b"\xef\xbb\xbf{}").unwrap(), Json::Map(vec![]));
+        assert!(bytes(b"{\"a\": \"\xff\"}").unwrap_err().to_string().contains("byte 7"));
+        assert_eq!(bytes(b"\xef\xbb\xbf{}").unwrap(), Json::Map(vec![]));
+    }
+
+    #[test]
+    fn values_cost_what_they_take_in_memory_61() {
+        let limits = Limits { max_alloc: 1 << 20, max_depth: 3, ..Limits::default() };
+        let parse = |text: &str| Json::parse(Path::new("x"), text.as_bytes(), &limits);
+        // A tenth of the limit as text, several times the limit as values.
+        for text in [format!("[{}0]", "[0],".repeat(25_000)), format!("[{}0]", "{},".repeat(30_000))] {
+            let error = parse(&text).unwrap_err();
+            assert_eq!(error.kind(), robocache::ErrorKind::LimitExceeded);
+            assert!(error.to_string().contains("max_alloc (1048576)"), "{error}");
+        }
+        assert!(parse(&format!("[{}0]", "0,".repeat(10_000))).is_ok());
+        assert!(parse("[[{}]]").is_ok());
+        let error = parse("[[{\"a\": []}]]").unwrap_err();
+        assert!(error.to_string().contains("deeper than max_depth (3)"), "{error}");
+    }
+
+    #[test]
+    fn numbers_are_shown_short() {
+        let shown = |text: &str| parse(text).unwrap().to_string();
+        assert_eq!([shown("1e300"), shown("2.5"), shown("1e-300"), shown("0.0")], ["1e300", "2.5", "1e-300", "0"]);
     }
 
     #[test]
     fn nan_of_python_is_null_outside_of_strings() {
-        let loosely = |text: &str| Json::parse_loosely(Path::new("x"), text.as_bytes()).unwrap();
+        let loosely = |text: &str| Json::parse_loosely(Path::new("x"), text.as_bytes(), &Limits::default()).unwrap();
         assert_eq!(
             loosely(r#"{"NaN \" NaN": [NaN, -Infinity, 1]}"#),
             Json::Map(vec![("NaN \" NaN".to_owned(), Json::List(vec![Json::Null, Json::Null, Json::Integer(1)]))])

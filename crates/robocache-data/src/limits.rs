@@ -14,7 +14,7 @@ pub struct Limits {
     pub max_alloc: u64,
     /// Bytes that decompression may make of one byte.
     pub max_ratio: u64,
-    /// Levels of nesting in schemas and JSON.
+    /// Levels of nesting in schemas and JSON; of JSON no more than 127 in any case.
     pub max_depth: usize,
     /// Bytes of metadata (footers, JSON files) of one file.
     pub max_metadata: u64,

@@ -159,11 +159,15 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
     fn rate(&self) -> Option<f64>;
     fn tasks(&self) -> &[String];
     fn streams(&self) -> &[StreamInfo];
+    /// Declared streams that are not read, each with the reason.
+    fn left_out(&self) -> &[(String, String)];
     fn len(&self) -> usize;
     /// Called with `at` below `len` only, as are the others.
     fn episode(&self, at: usize) -> EpisodeInfo;
     /// The samples of these streams, in the order asked for.
     fn read(&self, at: usize, streams: &[usize]) -> Result<Vec<Samples>>;
+    /// The stamps of the main clock as the files have them, where they have any.
+    fn recorded_times(&self, at: usize) -> Result<Option<Vec<i64>>>;
     /// Looks at everything; `progress` is told of every episode and can stop it.
     fn check(&self, progress: &Progress<'_>) -> Result<Checked>;
     /// The files that the metadata speaks of, itself included, whether they exist or not.
@@ -203,8 +207,18 @@ impl Dataset {
     /// Opens a dataset and looks at everything in it. Only metadata that cannot be read at all is
     /// an error.
     pub fn check(path: &Path, limits: &Limits, progress: &Progress<'_>) -> Result<Vec<Finding>> {
-        let (dataset, _) = Self::open_anyway(path, limits)?;
-        Ok(dataset.source.check(progress)?.findings)
+        Self::open_and_check(path, limits, progress).map(|(findings, _)| findings)
+    }
+
+    /// As [`Dataset::check`], and the dataset itself where it may be used.
+    pub fn open_and_check(
+        path: &Path,
+        limits: &Limits,
+        progress: &Progress<'_>,
+    ) -> Result<(Vec<Finding>, Option<Self>)> {
+        let (dataset, refusal) = Self::open_anyway(path, limits)?;
+        let findings = dataset.source.check(progress)?.findings;
+        Ok((findings, refusal.is_none().then_some(dataset)))
     }
 
     /// Looks at everything, for the first error of every episode and stream that has one.
@@ -236,6 +250,9 @@ impl Dataset {
     pub fn stream(&self, name: &str) -> Result<usize> {
         let streams = self.streams();
         streams.iter().position(|stream| stream.name == name).ok_or_else(|| {
+            if let Some((_, why)) = self.source.left_out().iter().find(|(left_out, _)| left_out == name) {
+                return Error::new(ErrorKind::Unsupported, format!("{name:?} is left out: {why}")).argument("stream");
+            }
             let names: Vec<_> = streams.iter().map(|stream| &*stream.name).collect();
             Error::invalid("stream", format!("there is no {name:?}; the streams are {}", names.join(", ")))
         })
@@ -266,6 +283,13 @@ impl Dataset {
         self.source
             .read(at, streams)
             .map_err(|error| error.while_doing(format!("reading episode {}", self.source.episode(at).index)))
+    }
+
+    /// The stamps of an episode's main clock in nanoseconds as the files have them; `None` where they
+    /// have none. The stamps of [`Samples`] may be rebuilt from the rate and say nothing of jitter.
+    pub fn recorded_times(&self, at: usize) -> Result<Option<Vec<i64>>> {
+        self.ensure_episode(at)?;
+        self.source.recorded_times(at)
     }
 
     /// Bytes of the files that the metadata speaks of and that exist.

@@ -49,6 +49,17 @@ fn state(forge: &mut Forge, file: usize, change: impl Fn(usize, &mut [f32])) {
     values.chunks_exact_mut(6).enumerate().for_each(|(row, values)| change(row, values));
 }
 
+/// Adds a stream of words, made row by row.
+fn note(forge: &mut Forge, dtype: &str, cell: impl Fn(usize) -> Column) {
+    forge.info["features"]["note"] = json!({"dtype": dtype, "shape": [1], "names": null});
+    for (_, table) in &mut forge.data {
+        let rows = table.integers("index").len();
+        let mut all = cell(0);
+        (1..rows).for_each(|row| all.append(cell(row)));
+        *table = table.clone().with("note", all);
+    }
+}
+
 use Level::{Error, Note, Warning};
 
 #[rustfmt::skip]
@@ -77,6 +88,7 @@ const FAULTS: &[Fault] = &[
     fault(V3, |f| f.episodes.integers("data/file_index").swap(1, 2), "ranges_do_not_tile", Error, Some(2), "30 rows without an episode"),
     fault(V3, |f| f.raw.push(("meta/tasks.parquet".into(), b"PAR1".to_vec())), "tasks_unreadable", Warning, None, ""),
     fault(V21, |f| f.raw.push(("meta/modality.json".into(), b"{".to_vec())), "modality_unreadable", Warning, None, ""),
+    fault(V3, |f| f.tasks.push((1, "dance".to_owned())), "task_duplicate", Warning, None, "1 is \"place\" and \"dance\"; the last counts"),
     fault(V3, |f| f.data[1].1.integers("task_index").fill(9), "task_unknown", Warning, Some(2), "expected a task of 0 to 1, got 9 in sample 0"),
     fault(V21, |f| f.lines[1]["tasks"] = json!(["dance"]), "task_unknown", Warning, Some(1), "got \"dance\""),
 
@@ -93,6 +105,16 @@ const FAULTS: &[Fault] = &[
     fault(V20, |f| f.raw.push(("meta/stats.json".into(), b"[".to_vec())), "unreadable_file", Warning, None, "expected JSON"),
 
     // Columns.
+    fault(V3, |f| note(f, "language", |_| Column::Texts(vec![vec!["a".to_owned()]])), "stream_left_out", Warning, None, "streams of type \"language\" are not read"),
+    fault(V21, |f| note(f, "string", |_| Column::Texts(vec![vec!["a".to_owned()]])), "stream_left_out", Warning, None, "declared as text, stored as List"),
+    fault(V21, |f| {
+        note(f, "string", |_| Column::Text(vec!["a".to_owned()]));
+        *f.data[2].1.column("note") = Column::F32(vec![0.0; 50]);
+    }, "dtype_differs", Error, Some(2), "expected text, the file holds float32"),
+    fault(V3, |f| f.info["features"][CAMERA]["info"]["video.is_depth_map"] = json!(true), "stream_left_out", Warning, None, "how the distances of the video were quantised"),
+    fault(V21, |f| note(f, "string", |row| Column::Words(vec![(row % 7 != 3).then(|| "a".to_owned())])), "text_missing", Warning, Some(1), "of 30 samples, 4 are missing (null) and read as empty; first in sample 3"),
+    fault(V21, |f| f.lines[1]["tasks"] = json!([null]), "text_missing", Warning, Some(1), "the words of a task"),
+    fault(V21, |f| f.raw.push(("meta/tasks.jsonl".into(), b"{\"task_index\": 0, \"task\": null}\n{\"task_index\": 1, \"task\": \"place\"}\n".to_vec())), "text_missing", Warning, None, "expected words for task 0"),
     fault(V3, |f| f.data[1].1.drop(STATE), "column_missing", Error, Some(2), "expected a column \"observation.state\""),
     fault(V21, |f| f.data[0].1.drop("timestamp"), "column_missing", Warning, None, "\"timestamp\""),
     fault(V3, |f| f.info["features"].as_object_mut().unwrap().retain(|key, _| key != "action"), "column_undeclared", Note, None, "also has \"action\" (Float32) (in 2 files, this one first)"),
@@ -223,6 +245,151 @@ fn pictures_in_tables_have_the_declared_size() {
     assert!(found[0].message.contains("expected pictures of [2, 5, 1] as declared, sample 0 is [2, 4, 1]"));
     let found = of(json!([2, 4, 1]), b"nothing");
     assert_eq!((found[0].code, found.len()), ("unreadable_file", 3));
+}
+
+#[test]
+fn pictures_have_the_declared_bits() {
+    let png = |bits: u8| {
+        let header = [b"IHDR\0\0\0\x04\0\0\0\x02".as_slice(), &[bits], b"\0\0\0\0"].concat();
+        let header = [header.clone(), crc(&header).to_be_bytes().to_vec()].concat();
+        [b"\x89PNG\r\n\x1a\n\0\0\0\r".as_slice(), &header, b"\0\0\0\0IDAT", &crc(b"IDAT").to_be_bytes()].concat()
+    };
+    let of = |is_depth: bool, bits: u8| {
+        let mut forge = Forge::new(V21);
+        let info = json!({"is_depth_map": is_depth});
+        forge.info["features"]["depth"] = json!({"dtype": "image", "shape": [2, 4, 1], "names": null, "info": info});
+        for (_, table) in &mut forge.data {
+            let rows = table.integers("index").len();
+            *table = table.clone().with("depth", Column::Bytes(vec![png(bits); rows]));
+        }
+        check(&forge.write())
+    };
+    for (is_depth, bits) in [(true, 16), (true, 8), (false, 8)] {
+        assert_eq!(of(is_depth, bits), [], "{is_depth} {bits}");
+    }
+    let found = of(false, 16);
+    assert_eq!((found[0].code, found[0].level, found[0].episode), ("dtype_differs", Error, Some(0)));
+    assert!(found[0].message.contains("expected pictures of 8 bits per value, sample 0 has 16"), "{}", found[0]);
+}
+
+#[test]
+fn a_damaged_page_of_texts_is_told() {
+    let mut forge = Forge::new(V21);
+    note(&mut forge, "string", |_| Column::Text(vec!["hello".to_owned()]));
+    let folder = forge.write();
+    assert_eq!(check(&folder), []);
+    let path = folder.0.join("data/chunk-000/episode_000001.parquet");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let at = bytes.windows(9).position(|window| window == b"\x05\0\0\0hello").unwrap();
+    bytes[at + 3] = 0x7f;
+    std::fs::write(&path, bytes).unwrap();
+    let found = check(&folder);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert_eq!((found[0].code, found[0].level, found[0].episode), ("unreadable_file", Error, Some(1)));
+    assert_eq!(found[0].stream.as_deref(), Some("note"));
+}
+
+#[test]
+fn one_odd_file_does_not_decide_the_type() {
+    // Two of three files are as declared; then the odd one is told, and the others are read.
+    let mut forge = Forge::new(V21);
+    let doubles = |forge: &mut Forge, file: usize| {
+        let doubles = forge.data[file].1.floats("action").iter().map(|&x| x.into()).collect();
+        *forge.data[file].1.column("action") = Column::F64(doubles);
+    };
+    doubles(&mut forge, 0);
+    let folder = forge.write();
+    let dataset = Dataset::open(&folder.0, &Limits::default()).unwrap();
+    let action = dataset.stream("action").unwrap();
+    assert_eq!(dataset.streams()[action].dtype, Some(robocache::DType::F32));
+    assert!(dataset.read(0, &[action]).is_err());
+    assert!(dataset.read(1, &[action]).is_ok() && dataset.read(2, &[action]).is_ok());
+    let found = check(&folder);
+    let errors: Vec<_> = found.iter().filter(|finding| finding.level == Error).map(|finding| finding.episode).collect();
+    assert_eq!(errors, [Some(0)], "{found:#?}");
+    // All of them: the declaration is wrong.
+    doubles(&mut forge, 1);
+    doubles(&mut forge, 2);
+    let folder = forge.write();
+    let dataset = Dataset::open(&folder.0, &Limits::default()).unwrap();
+    assert_eq!(dataset.streams()[action].dtype, Some(robocache::DType::F64));
+    assert!((0..3).all(|at| dataset.read(at, &[action]).is_ok()));
+}
+
+#[test]
+fn what_is_left_out_says_why_and_keeps_nobody_from_the_rest() {
+    let mut forge = Forge::new(V3);
+    note(&mut forge, "language", |_| Column::Texts(vec![vec!["a".to_owned()]]));
+    let folder = forge.write();
+    let dataset = Dataset::open(&folder.0, &Limits::default()).unwrap();
+    let error = dataset.stream("note").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("\"note\" is left out: streams of type \"language\" are not read"), "{error}");
+    let all: Vec<usize> = (0..dataset.streams().len()).collect();
+    assert_eq!(dataset.read(1, &all).unwrap().len(), all.len());
+}
+
+#[test]
+fn metadata_that_makes_no_sense_is_refused() {
+    type Change = fn(&mut Value);
+    let cases: &[(Change, ErrorKind, &str)] = &[
+        (
+            |info| info["total_episodes"] = json!(-2),
+            ErrorKind::CorruptData,
+            "\"total_episodes\": expected a count, got -2",
+        ),
+        (|info| info["total_frames"] = json!("120"), ErrorKind::CorruptData, "expected a count, got \"120\""),
+        (|info| info["total_tasks"] = json!(1e30), ErrorKind::CorruptData, "expected a count, got 1e30"),
+        (|info| info["fps"] = json!(1e300), ErrorKind::CorruptData, "expected a number of 1e-4 to 1e6, got 1e300"),
+        (|info| info["fps"] = json!(1e-300), ErrorKind::CorruptData, "got 1e-300"),
+        (|info| info["features"][STATE]["shape"] = json!([0]), ErrorKind::CorruptData, "\"shape\" of sizes above 0"),
+        (|info| info["features"][STATE]["shape"] = json!([1u64 << 40]), ErrorKind::LimitExceeded, "max_alloc"),
+        (
+            |info| info["features"][STATE]["shape"] = json!([1u64 << 40, 1u64 << 40]),
+            ErrorKind::LimitExceeded,
+            "max_alloc",
+        ),
+    ];
+    for (change, kind, words) in cases {
+        let mut forge = Forge::new(V3);
+        change(&mut forge.info);
+        let folder = forge.write();
+        let error = Dataset::open(&folder.0, &Limits::default()).unwrap_err();
+        assert!(error.kind() == *kind && error.to_string().contains(words), "{words}: {error}");
+        assert_eq!(error.file(), Some(folder.0.join("meta/info.json").as_path()));
+    }
+    // A wide stream that the files do not hold costs nothing.
+    let mut forge = Forge::new(V3);
+    forge.info["features"][STATE] = json!({"dtype": "float32", "shape": [100_000_000], "names": null});
+    forge.raw.push(("meta/modality.json".into(), json!({"state": {"arm": {"start": 0, "end": 2}}}).to_string().into()));
+    let found = check(&forge.write());
+    assert!(found.iter().any(|finding| finding.message.contains("too large to be looked at")), "{found:#?}");
+}
+
+#[test]
+fn a_dataset_that_was_only_just_created_is_empty() {
+    for version in [V3, V21] {
+        let folder = Forge::new(version).write();
+        for name in ["data", "videos", "meta/episodes"] {
+            let _ = std::fs::remove_dir_all(folder.0.join(name));
+        }
+        for name in ["meta/episodes.jsonl", "meta/tasks.jsonl", "meta/tasks.parquet"] {
+            let _ = std::fs::remove_file(folder.0.join(name));
+        }
+        let error = Dataset::open(&folder.0, &Limits::default()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::FileError, "{version}");
+        assert!(error.to_string().contains("speaks of 3 episodes"), "{error}");
+        let mut info = Forge::new(version).info;
+        for key in ["total_episodes", "total_frames", "total_tasks"] {
+            info[key] = json!(0);
+        }
+        info["splits"] = json!({});
+        std::fs::write(folder.0.join("meta/info.json"), info.to_string()).unwrap();
+        let dataset = Dataset::open(&folder.0, &Limits::default()).unwrap();
+        assert_eq!((dataset.len(), dataset.tasks().len()), (0, 0), "{version}");
+        let found = check(&folder);
+        assert!(found.iter().all(|finding| finding.level == Note || finding.code == "stats_differ"), "{found:#?}");
+    }
 }
 
 fn crc(bytes: &[u8]) -> u32 {

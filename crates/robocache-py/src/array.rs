@@ -7,10 +7,11 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 use robocache::{DType, Tensor};
 
-/// Owns a tensor for NumPy. Nobody else writes to it or reads from it once it is here.
+/// Owns a tensor for NumPy, or shares it with others that read it.
 #[pyclass(frozen, module = "robocache")]
 struct Owner {
     tensor: Arc<Tensor>,
+    read_only: bool,
 }
 
 #[pymethods]
@@ -23,7 +24,7 @@ impl Owner {
         interface.set_item("version", 3)?;
         interface.set_item("shape", PyTuple::new(py, view.shape())?)?;
         interface.set_item("typestr", type_string(view.dtype()))?;
-        interface.set_item("data", (view.data() as usize, false))?;
+        interface.set_item("data", (view.data() as usize, self.read_only))?;
         Ok(interface)
     }
 }
@@ -41,8 +42,17 @@ fn type_string(dtype: DType) -> String {
     format!("{order}{kind}{}", dtype.size())
 }
 
-/// A NumPy array that owns the tensor.
+/// A NumPy array that owns the tensor: nobody else has it.
 pub(crate) fn from_tensor<'py>(py: Python<'py>, tensor: Arc<Tensor>) -> PyResult<Bound<'py, PyAny>> {
+    as_array(py, Owner { tensor, read_only: false })
+}
+
+/// A NumPy array over a tensor that others read as well: it cannot be written to.
+pub(crate) fn from_shared<'py>(py: Python<'py>, tensor: &Arc<Tensor>) -> PyResult<Bound<'py, PyAny>> {
+    as_array(py, Owner { tensor: Arc::clone(tensor), read_only: true })
+}
+
+fn as_array<'py>(py: Python<'py>, owner: Owner) -> PyResult<Bound<'py, PyAny>> {
     static AS_ARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    AS_ARRAY.import(py, "numpy", "asarray")?.call1((Owner { tensor },))
+    AS_ARRAY.import(py, "numpy", "asarray")?.call1((owner,))
 }

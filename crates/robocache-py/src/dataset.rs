@@ -1,17 +1,24 @@
 //! Datasets, as Python sees them.
 
+mod info;
+
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use pyo3::exceptions::PyIndexError;
+use pyo3::exceptions::{PyIndexError, PyOverflowError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::slice::PySliceIndices;
+use pyo3::types::{PyDict, PyList, PySlice};
 use robocache::{Context, Error, ErrorKind, Tensor};
-use robocache_data::{Level, Limits, Progress, Samples, Span, Values};
+use robocache_data::{Level, Limits, Progress, Samples, Values};
 
+pub(crate) use self::info::{EpisodeInfo, Finding, StreamInfo, method};
 use crate::{array, enter, errors};
+
+const _: () = assert!(Level::Error as u8 > Level::Warning as u8, "the worst first");
 
 /// Tells the readers where the Python package imageio-ffmpeg keeps its program.
 pub(crate) fn search_ffmpeg(py: Python<'_>) {
@@ -23,11 +30,32 @@ pub(crate) fn search_ffmpeg(py: Python<'_>) {
     });
 }
 
+/// What errors call everything here.
+const OP: &str = "dataset";
+
+/// Engine work of a dataset, whose errors say so.
+fn engine<T: Send>(py: Python<'_>, work: impl FnOnce(&dyn Fn() -> bool) -> robocache::Result<T> + Send) -> PyResult<T> {
+    enter::engine(py, |interrupt| work(interrupt).map_err(|error| error.op(OP)))
+}
+
+fn to_python(py: Python<'_>, error: Error) -> PyErr {
+    errors::to_python(py, &error.op(OP))
+}
+
+/// A whole number from Python; one that no machine holds is refused as any other.
+fn integer(number: &Bound<'_, PyAny>, argument: &'static str) -> PyResult<i64> {
+    number.extract().map_err(|_| {
+        let text = number.repr().map_or_else(|_| "something else".to_owned(), |text| text.to_string());
+        let text: String = text.chars().take(40).collect();
+        to_python(number.py(), Error::invalid(argument, format!("expected a whole number, got {text}")))
+    })
+}
+
 /// Opens a dataset that lies at a path.
 #[pyfunction]
 pub(crate) fn open_dataset(py: Python<'_>, path: PathBuf) -> PyResult<Dataset> {
     search_ffmpeg(py);
-    let inner = enter::engine(py, |_| robocache_data::Dataset::open(&path, &Limits::default()))?;
+    let inner = engine(py, |_| robocache_data::Dataset::open(&path, &Limits::default()))?;
     Ok(Dataset { inner: Arc::new(inner), path })
 }
 
@@ -50,8 +78,15 @@ impl Dataset {
 
     /// Where it lies.
     #[getter]
-    fn path(&self) -> String {
-        self.path.to_string_lossy().into_owned()
+    fn path(&self) -> &OsStr {
+        self.path.as_os_str()
+    }
+
+    /// A pickle opens the dataset anew, by its path.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (OsString,))> {
+        let open = py.import("robocache._core")?.getattr("open_dataset")?;
+        let path = std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone());
+        Ok((open, (path.into_os_string(),)))
     }
 
     /// Samples per second of the main clock; None where there is none.
@@ -87,12 +122,16 @@ impl Dataset {
     }
 
     /// An episode by its place; negative ones count from the end.
-    fn episode(&self, py: Python<'_>, at: isize) -> PyResult<Episode> {
-        let place = place(at, self.inner.len()).ok_or_else(|| {
-            let text = format!("expected -{0} to {1}, got {at}", self.inner.len(), self.inner.len().saturating_sub(1));
-            errors::to_python(py, &Error::invalid("episode", text).path(&self.path))
+    fn episode(&self, py: Python<'_>, at: &Bound<'_, PyAny>) -> PyResult<Episode> {
+        let (at, count) = (integer(at, "episode")?, self.inner.len());
+        let place = isize::try_from(at).ok().and_then(|at| place(at, count)).ok_or_else(|| {
+            let text = match count {
+                0 => format!("there are none, got {at}"),
+                count => format!("expected -{count} to {}, got {at}", count - 1),
+            };
+            to_python(py, Error::invalid("episode", text).path(&self.path))
         })?;
-        let info = self.inner.episode(place).map_err(|error| errors::to_python(py, &error))?;
+        let info = self.inner.episode(place).map_err(|error| to_python(py, error))?;
         Ok(Episode { inner: Arc::clone(&self.inner), place, info })
     }
 
@@ -117,7 +156,7 @@ fn check(py: Python<'_>, path: &Path) -> PyResult<Vec<Finding>> {
     let mut findings = enter::threads(py, |stop| {
         let interrupted = || stop.load(Ordering::Relaxed);
         let progress = Progress { interrupted: &interrupted, ..Progress::default() };
-        robocache_data::Dataset::check(path, &Limits::default(), &progress)
+        robocache_data::Dataset::check(path, &Limits::default(), &progress).map_err(|error| error.op("check"))
     })?;
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
     Ok(findings.into_iter().map(|finding| Finding { finding }).collect())
@@ -135,51 +174,35 @@ impl Episodes {
         self.inner.len()
     }
 
-    fn __getitem__(&self, py: Python<'_>, at: isize) -> PyResult<EpisodeInfo> {
+    /// One by its place, or a list of those in a slice.
+    fn __getitem__<'py>(&self, py: Python<'py>, at: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let count = self.inner.len();
+        if let Ok(slice) = at.cast::<PySlice>() {
+            let length = isize::try_from(count).unwrap_or(isize::MAX);
+            let PySliceIndices { start, step, slicelength, .. } = slice.indices(length)?;
+            let places = (0..slicelength).map(|nth| isize::try_from(nth).map_or(0, |nth| start + nth * step));
+            let episodes = places.map(|at| self.at(py, at)).collect::<PyResult<Vec<_>>>()?;
+            return Ok(PyList::new(py, episodes)?.into_any());
+        }
+        // Numbers that no machine holds are out of range too.
+        let at = at
+            .extract::<isize>()
+            .or_else(|error| if error.is_instance_of::<PyOverflowError>(py) { Ok(isize::MAX) } else { Err(error) })?;
+        Ok(Bound::new(py, self.at(py, at)?)?.into_any())
+    }
+}
+
+impl Episodes {
+    fn at(&self, py: Python<'_>, at: isize) -> PyResult<EpisodeInfo> {
         let place = place(at, self.inner.len()).ok_or_else(|| PyIndexError::new_err("episode out of range"))?;
-        let info = self.inner.episode(place).map_err(|error| errors::to_python(py, &error))?;
+        let info = self.inner.episode(place).map_err(|error| to_python(py, error))?;
         Ok(EpisodeInfo { info })
     }
 }
 
-/// What the metadata tells of an episode.
-#[pyclass(frozen, module = "robocache")]
-pub(crate) struct EpisodeInfo {
-    info: robocache_data::EpisodeInfo,
-}
-
-#[pymethods]
-impl EpisodeInfo {
-    /// Its number in the dataset.
-    #[getter]
-    fn index(&self) -> u64 {
-        self.info.index
-    }
-
-    /// How many samples it has.
-    #[getter]
-    fn length(&self) -> u64 {
-        self.info.length
-    }
-
-    /// What the robot was told to do.
-    #[getter]
-    fn tasks(&self) -> Vec<String> {
-        self.info.tasks.clone()
-    }
-
-    /// Seconds from its start to its end.
-    #[getter]
-    fn duration(&self) -> f64 {
-        self.info.duration
-    }
-
-    fn __repr__(&self) -> String {
-        format!("<episode {}: {} samples, {:.2} s>", self.info.index, self.info.length, self.info.duration)
-    }
-}
-
-/// An episode of a dataset; its streams are read when asked for.
+/// An episode of a dataset: a mapping from names to streams, which are read when asked for.
+///
+/// A name that is not there raises `InvalidArgument`, which here is a `KeyError` too.
 #[pyclass(frozen, mapping, module = "robocache")]
 pub(crate) struct Episode {
     inner: Arc<robocache_data::Dataset>,
@@ -224,8 +247,41 @@ impl Episode {
     }
 
     fn __getitem__(&self, py: Python<'_>, name: &str) -> PyResult<Stream> {
-        let stream = self.inner.stream(name).map_err(|error| errors::to_python(py, &error))?;
-        Ok(self.stream(stream))
+        match self.inner.stream(name) {
+            Ok(stream) => Ok(self.stream(stream)),
+            Err(error) if error.kind() == ErrorKind::InvalidArgument => Err(errors::unknown_key(py, &error.op(OP))),
+            // A stream that is left out says why.
+            Err(error) => Err(to_python(py, error)),
+        }
+    }
+
+    /// A stream by its name, or `default` where there is none.
+    #[pyo3(signature = (name, default=None, /))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self.inner.stream(name) {
+            Ok(stream) => Ok(Some(Bound::new(py, self.stream(stream))?.into_any())),
+            Err(_) => Ok(default),
+        }
+    }
+
+    /// The names of the streams.
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.streams(py)?.call_method0("keys")
+    }
+
+    /// The streams.
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.streams(py)?.call_method0("values")
+    }
+
+    /// Names and streams.
+    fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.streams(py)?.call_method0("items")
     }
 
     fn __len__(&self) -> usize {
@@ -269,7 +325,7 @@ impl Stream {
     #[getter]
     fn info(&self, py: Python<'_>) -> PyResult<StreamInfo> {
         let info = self.inner.streams().get(self.stream).cloned();
-        let missing = || errors::to_python(py, &Error::invalid("stream", "there is no such stream"));
+        let missing = || to_python(py, Error::invalid("stream", "there is no such stream"));
         Ok(StreamInfo { info: info.ok_or_else(missing)? })
     }
 
@@ -277,11 +333,15 @@ impl Stream {
     #[getter]
     fn times<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let times = &self.samples(py)?.times;
-        let tensor = Tensor::from_slice(times, &[times.len()]).map_err(|error| errors::to_python(py, &error))?;
+        let tensor = Tensor::from_slice(times, &[times.len()]).map_err(|error| to_python(py, error))?;
         array::from_tensor(py, Arc::new(tensor))
     }
 
-    /// The samples: `[S, ...]`, pictures decoded to uint8 `[S,H,W,C]`, text as a list.
+    /// The samples: `[S, ...]`, pictures decoded to uint8 `[S,H,W,C]` (depth: uint16), text as a list.
+    ///
+    /// Numbers are kept for the next look and shared, so that their array cannot be written to:
+    /// take a `.copy()` to change it, or to give it to `torch.from_numpy`, which warns of arrays that
+    /// it cannot protect. Pictures are decoded anew for each look, into an array of your own.
     #[getter]
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         if let Some(values) = self.values.get(py) {
@@ -297,25 +357,46 @@ impl Stream {
                     samples.numbers(&context).map_err(|error| error.while_doing(place))
                 };
                 // Pictures are large: they are decoded anew rather than kept.
-                return array::from_tensor(py, enter::engine(py, read)?);
+                return array::from_tensor(py, engine(py, read)?);
             }
-            Values::Numbers(tensor) => array::from_tensor(py, Arc::clone(tensor))?,
+            Values::Numbers(tensor) => array::from_shared(py, tensor)?,
         };
         Ok(self.values.get_or_init(py, || values.unbind()).bind(py).clone())
     }
 
-    /// Some of the pictures of a stream, decoded: uint8 `[stop - start,H,W,C]`.
-    fn frames<'py>(&self, py: Python<'py>, start: usize, stop: usize) -> PyResult<Bound<'py, PyAny>> {
+    /// Some of the pictures of a stream, decoded: uint8 `[stop - start,H,W,C]` (depth: uint16).
+    fn frames<'py>(
+        &self,
+        py: Python<'py>,
+        start: &Bound<'py, PyAny>,
+        stop: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (start, stop) = (integer(start, "start")?, integer(stop, "stop")?);
         let Values::Frames(frames) = &self.samples(py)?.values else {
             let error = Error::new(ErrorKind::InvalidArgument, "the stream has no pictures; use .values");
-            return Err(errors::to_python(py, &error));
+            return Err(to_python(py, error));
+        };
+        let count = frames.len();
+        let end = |number: i64| usize::try_from(number).ok().filter(|number| *number <= count);
+        let Some((start, stop)) = end(start).zip(end(stop)).filter(|(start, stop)| start <= stop) else {
+            let text = format!("expected 0 <= start <= stop <= {count}, got {start} and {stop}");
+            return Err(to_python(py, Error::invalid("frames", text)));
         };
         let place = self.place();
         let read = |interrupt: &dyn Fn() -> bool| {
             let context = Context { interrupt: Some(interrupt), ..Context::default() };
             frames.decode(start..stop, &context).map_err(|error| error.while_doing(place))
         };
-        array::from_tensor(py, Arc::new(enter::engine(py, read)?))
+        array::from_tensor(py, Arc::new(engine(py, read)?))
+    }
+
+    fn __repr__(&self) -> String {
+        let index = self.inner.episode(self.episode).map_or(0, |info| info.index);
+        let text = self.inner.streams().get(self.stream).map(|info| {
+            let dtype = info.dtype.map_or("string", |dtype| dtype.name());
+            format!("{} {}: {dtype} {:?}", info.kind.name(), info.name, info.shape)
+        });
+        format!("<{} of episode {index}>", text.unwrap_or_default())
     }
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
@@ -328,8 +409,8 @@ impl Stream {
         if let Some(samples) = self.samples.get(py) {
             return Ok(samples);
         }
-        let mut read = enter::engine(py, |_| self.inner.read(self.episode, &[self.stream]))?;
-        let missing = || errors::to_python(py, &Error::invalid("stream", "there is no such stream"));
+        let mut read = engine(py, |_| self.inner.read(self.episode, &[self.stream]))?;
+        let missing = || to_python(py, Error::invalid("stream", "there is no such stream"));
         let samples = read.pop().ok_or_else(missing)?;
         Ok(self.samples.get_or_init(py, || samples))
     }
@@ -340,118 +421,3 @@ impl Stream {
         format!("decoding {name} of episode {index}")
     }
 }
-
-/// A method's name, or ranges of columns.
-pub(crate) fn method<'py>(py: Python<'py>, spans: &[Span]) -> PyResult<Bound<'py, PyAny>> {
-    let span = |span: &Span| (span.method.name(), span.start, span.end);
-    match spans {
-        [all] => Ok(all.method.name().into_pyobject(py)?.into_any()),
-        spans => Ok(PyList::new(py, spans.iter().map(span))?.into_any()),
-    }
-}
-
-/// What a dataset says of a stream.
-#[pyclass(frozen, module = "robocache")]
-pub(crate) struct StreamInfo {
-    info: robocache_data::StreamInfo,
-}
-
-#[pymethods]
-impl StreamInfo {
-    /// Its name in the dataset.
-    #[getter]
-    fn name(&self) -> &str {
-        &self.info.name
-    }
-
-    /// "scalar", "vector", "image", "video", "depth", "point_cloud" or "text".
-    #[getter]
-    fn kind(&self) -> &'static str {
-        self.info.kind.name()
-    }
-
-    /// NumPy's name of the type; "string" for text.
-    #[getter]
-    fn dtype(&self) -> &'static str {
-        self.info.dtype.map_or("string", |dtype| dtype.name())
-    }
-
-    /// Shape of one sample; pictures are `(height, width, channels)`.
-    #[getter]
-    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, pyo3::types::PyTuple>> {
-        pyo3::types::PyTuple::new(py, &self.info.shape)
-    }
-
-    /// Names of the components; None where the dataset has none.
-    #[getter]
-    fn names(&self) -> Option<Vec<String>> {
-        self.info.names.clone()
-    }
-
-    /// Samples per second as the dataset declares them.
-    #[getter]
-    fn rate(&self) -> Option<f64> {
-        self.info.rate
-    }
-
-    /// How values between samples are made: a name, or `(name, start, end)` for ranges of columns.
-    #[getter]
-    fn method<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        method(py, &self.info.method)
-    }
-
-    fn __repr__(&self) -> String {
-        format!("<{} {}: {} {:?}>", self.info.kind.name(), self.info.name, self.dtype(), self.info.shape)
-    }
-}
-
-/// Something that a check found.
-#[pyclass(frozen, module = "robocache")]
-pub(crate) struct Finding {
-    finding: robocache_data::Finding,
-}
-
-#[pymethods]
-impl Finding {
-    /// "error", "warning" or "note".
-    #[getter]
-    fn level(&self) -> &'static str {
-        self.finding.level.name()
-    }
-
-    /// A stable name of what it is.
-    #[getter]
-    fn code(&self) -> &'static str {
-        self.finding.code
-    }
-
-    /// Episode, stream and file, in words.
-    #[getter]
-    fn r#where(&self) -> String {
-        self.finding.place()
-    }
-
-    /// The number of the episode.
-    #[getter]
-    fn episode(&self) -> Option<u64> {
-        self.finding.episode
-    }
-
-    /// The name of the stream.
-    #[getter]
-    fn stream(&self) -> Option<&str> {
-        self.finding.stream.as_deref()
-    }
-
-    /// What was expected, what came.
-    #[getter]
-    fn message(&self) -> &str {
-        &self.finding.message
-    }
-
-    fn __repr__(&self) -> String {
-        format!("<{}>", self.finding)
-    }
-}
-
-const _: () = assert!(Level::Error as u8 > Level::Warning as u8, "the worst first");

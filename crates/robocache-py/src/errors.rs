@@ -28,16 +28,30 @@ pub(crate) fn to_python(py: Python<'_>, error: &Error) -> PyErr {
         if error.kind() == ErrorKind::Interrupted {
             return class.call0();
         }
-        let place = PyDict::new(py);
-        place.set_item("op", error.op_name())?;
-        place.set_item("argument", error.argument_name())?;
-        place.set_item("path", error.file().map(|path| path.to_string_lossy().into_owned()))?;
-        class.call((error.to_string(),), Some(&place))
+        make(py, &class, error)
     });
     match made {
         Ok(exception) => PyErr::from_value(exception),
         Err(error) => error,
     }
+}
+
+/// The exception for a key that a mapping does not have.
+#[cold]
+pub(crate) fn unknown_key(py: Python<'_>, error: &Error) -> PyErr {
+    let class = py.import("robocache._errors").and_then(|module| Ok(module.getattr("UnknownKey")?.cast_into()?));
+    match class.and_then(|class| make(py, &class, error)) {
+        Ok(exception) => PyErr::from_value(exception),
+        Err(error) => error,
+    }
+}
+
+fn make<'py>(py: Python<'py>, class: &Bound<'py, PyType>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
+    let place = PyDict::new(py);
+    place.set_item("op", error.op_name())?;
+    place.set_item("argument", error.argument_name())?;
+    place.set_item("path", error.file().map(|path| path.to_string_lossy().into_owned()))?;
+    class.call((error.to_string(),), Some(&place))
 }
 
 /// An engine error that says what Python said, for conversions that failed inside a framework.

@@ -191,9 +191,10 @@ def test_depth_is_given_in_millimetres(tmp_path, logarithmic):
 def test_depth_that_does_not_say_what_it_means(tmp_path):
     write_depth(tmp_path, {})
     ds = rc.dataset(tmp_path)
-    assert ds.streams[DEPTH].kind == "depth"
-    with pytest.raises(rc.Unsupported, match=r"depth_min.*info\.json"):
-        _ = ds.episode(0)[DEPTH].values
+    assert DEPTH not in ds.streams and DEPTH not in ds.episode(0)
+    with pytest.raises(rc.Unsupported, match=r"left out: info\.json.*depth_min"):
+        _ = ds.episode(0)[DEPTH]
+    assert ("warning", DEPTH) in [(f.level, f.stream) for f in ds.check()]
     assert ds.episode(0)["observation.state"].values.shape == (5, 8)
 
 

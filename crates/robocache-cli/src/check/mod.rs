@@ -56,7 +56,6 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
 
 fn look(path: &Path, progress: &Progress<'_>) -> Result<Found> {
     let limits = Limits::default();
-    let findings = Dataset::check(path, &limits, progress)?;
-    let dataset = Dataset::open(path, &limits).ok();
+    let (findings, dataset) = Dataset::open_and_check(path, &limits, progress)?;
     Ok(Found { findings, format: dataset.as_ref().map(Dataset::format), episodes: dataset.as_ref().map(Dataset::len) })
 }

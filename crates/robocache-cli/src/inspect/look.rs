@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use robocache_data::{Dataset, StreamInfo};
+use robocache_data::{Dataset, Samples, StreamInfo};
 use serde::Serialize;
 
 use super::clock::{Clock, Steps};
@@ -65,21 +65,22 @@ impl Look {
             }
             episodes += 1;
             let episode = dataset.episode(at).map_or(at as u64, |episode| episode.index);
+            // Rebuilt stamps are even whatever happened; those of the file tell.
+            let recorded = dataset.recorded_times(at).ok().flatten();
+            let mut add = |seen: &mut Seen, samples: &Samples| {
+                stamps += samples.times.len();
+                let recorded = recorded.as_deref().filter(|recorded| recorded.len() == samples.times.len());
+                seen.steps.add(episode, recorded.unwrap_or(&samples.times));
+            };
             if let Ok(samples) = dataset.read(at, &all) {
-                for (seen, samples) in seen.iter_mut().zip(samples) {
-                    stamps += samples.times.len();
-                    seen.steps.add(episode, &samples.times);
-                }
+                seen.iter_mut().zip(&samples).for_each(|(seen, samples)| add(seen, samples));
                 continue;
             }
             // One of them spoils the rest: each for itself.
             let mut failures = Vec::new();
             for (stream, seen) in seen.iter_mut().enumerate() {
                 match dataset.read(at, &[stream]) {
-                    Ok(samples) => samples.iter().for_each(|samples| {
-                        stamps += samples.times.len();
-                        seen.steps.add(episode, &samples.times);
-                    }),
+                    Ok(samples) => samples.iter().for_each(|samples| add(seen, samples)),
                     Err(error) => failures.push((stream, Unreadable { episode, why: error.to_string() })),
                 }
             }

@@ -48,10 +48,13 @@ struct Lane<'a> {
 /// Draws the streams of an episode.
 pub(super) fn draw(dataset: &Dataset, at: usize, path: &Path) -> Result<Scene> {
     let episode = dataset.episode(at)?;
+    // Rebuilt stamps have no gaps; those of the file tell.
+    let recorded = dataset.recorded_times(at).ok().flatten();
     let lane = |(stream, info)| {
         let samples = dataset.read(at, &[stream]);
         let times = samples.map(|samples| samples.first().map_or_else(Vec::new, |samples| samples.times.to_vec()));
-        Lane { info, times: times.map_err(|error| error.to_string()) }
+        let own = |times: Vec<i64>| recorded.clone().filter(|own| own.len() == times.len()).unwrap_or(times);
+        Lane { info, times: times.map(own).map_err(|error| error.to_string()) }
     };
     let lanes: Vec<Lane<'_>> = dataset.streams().iter().enumerate().take(LANES).map(lane).collect();
     let hidden = dataset.streams().len() - lanes.len();

@@ -35,6 +35,7 @@ codes! {
     RANGES_DO_NOT_TILE = "ranges_do_not_tile", Error, "rows belong to two episodes, or to none";
     TASKS_UNREADABLE = "tasks_unreadable", Warning, "the list of tasks cannot be read; only the words are lost";
     MODALITY_UNREADABLE = "modality_unreadable", Warning, "meta/modality.json cannot be read; only the names of components are lost";
+    TASK_DUPLICATE = "task_duplicate", Warning, "two tasks have one number; the last counts";
     TASK_UNKNOWN = "task_unknown", Warning, "an episode has a task that is not in the list";
 
     // Files.
@@ -43,6 +44,8 @@ codes! {
     UNREADABLE_FILE = "unreadable_file", Error, "a file, or a column of it, cannot be read";
 
     // Columns.
+    STREAM_LEFT_OUT = "stream_left_out", Warning, "a declared stream is of a type that is not read; everything else can be used";
+    TEXT_MISSING = "text_missing", Warning, "a text is missing (null) and reads as an empty one, or the words of a task are";
     COLUMN_MISSING = "column_missing", Error, "a declared column is not in a file";
     COLUMN_UNDECLARED = "column_undeclared", Note, "a file has a column that is not declared; it is not read";
     DTYPE_DIFFERS = "dtype_differs", Error, "numbers of another type than declared (warning: the file's type is used) or than in other files (error)";

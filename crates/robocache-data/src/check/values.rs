@@ -28,10 +28,10 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Nothing yet.
-    pub(crate) fn new(stream: &StreamInfo) -> Self {
-        let quaternions = vec![Quaternion::default(); starts(stream).count()];
-        Self { channels: Channels::new(stream.width()), quaternions }
+    /// Bytes that are needed for a stream of so many components, for a part and for the whole.
+    pub(crate) fn bytes(width: usize) -> u64 {
+        const EACH: u64 = 2 * 9 * 8;
+        u64::try_from(width).unwrap_or(u64::MAX).saturating_mul(EACH)
     }
 
     /// Of the rows of an episode.
@@ -234,18 +234,21 @@ mod tests {
     }
 
     fn check(stream: &StreamInfo, episodes: &[Vec<f32>]) -> Vec<Finding> {
-        let mut all = Seen::new(stream);
+        let mut all: Option<Seen> = None;
         let mut found = Vec::new();
         for (episode, values) in episodes.iter().enumerate() {
             let rows = values.len() / stream.width();
             let tensor = Tensor::from_slice(values, &[rows, stream.width()]).unwrap();
             let part = Part { episode: episode as u64, rows: 0..rows };
             for look in look(stream, &tensor, &[part]).unwrap() {
-                all.merge(&look.seen);
                 found.extend(look.findings);
+                match &mut all {
+                    Some(all) => all.merge(&look.seen),
+                    None => all = Some(look.seen),
+                }
             }
         }
-        found.extend(over_all(stream, &all));
+        found.extend(over_all(stream, &all.unwrap()));
         found
     }
 

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::DataType;
-use robocache::{DType, Error, Result};
+use robocache::{DType, Error, ErrorKind, Result};
 
 use super::info::{Info, Version};
 use super::root::Root;
+use crate::check::codes;
+use crate::findings::Finding;
 use crate::json::Json;
-use crate::limits::corrupt;
+use crate::limits::{Limits, corrupt, file_error};
 use crate::parquet::ParquetFile;
 
 /// Which file of a kind: `(chunk, file)`, in version 2 `(chunk, episode)`.
@@ -30,6 +32,8 @@ pub(super) struct Episodes {
     pub(super) range: Vec<(u64, u64)>,
     /// Per camera, in the order of the video features.
     pub(super) cameras: Vec<Camera>,
+    /// Episodes of which a task is null, by their numbers.
+    pub(super) null_tasks: Vec<u64>,
     task_ends: Vec<u32>,
     task_ids: Vec<u32>,
     texts: Texts,
@@ -68,11 +72,27 @@ impl Episodes {
         let keys = info.features.iter().filter(|feature| feature.dtype == "video").map(|feature| feature.name.clone());
         let cameras = keys.map(|key| Camera { key, places: Vec::new() }).collect();
         let mut episodes = Self { cameras, ..Self::default() };
+        if !exists(root, info.version.episodes())? {
+            return episodes.without_files(root, info);
+        }
         match info.version {
             Version::V30 => episodes.read_tables(root)?,
             _ => episodes.read_lines(root, info)?,
         }
         Ok(episodes)
+    }
+
+    /// A dataset that was only just created has no table of episodes yet.
+    fn without_files(self, root: &Root, info: &Info) -> Result<Self> {
+        if info.total_episodes == Some(0) {
+            return Ok(self);
+        }
+        let count = info.total_episodes.map_or("episodes".to_owned(), |count| format!("{count} episodes"));
+        let text = format!(
+            "there is no table of episodes, but info.json speaks of {count}: the recording was perhaps cut off before \
+             its end, or the copy of the dataset is not whole"
+        );
+        Err(Error::new(ErrorKind::FileError, text).path(root.path.join(info.version.episodes())))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -134,9 +154,9 @@ impl Episodes {
             true => Some(one(table.read(&["tasks"], 0..table.rows())?)?),
             false => None,
         };
-        for row in 0..index.len() {
+        for (row, &number) in index.iter().enumerate() {
             if let Some(tasks) = &tasks {
-                self.add_tasks(tasks, row);
+                self.add_tasks(tasks, row, number);
             }
             self.end_tasks();
         }
@@ -148,22 +168,31 @@ impl Episodes {
     }
 
     /// The tasks of a row: a list of texts, or one.
-    fn add_tasks(&mut self, tasks: &ArrayRef, row: usize) {
+    fn add_tasks(&mut self, tasks: &ArrayRef, row: usize, number: u64) {
+        if tasks.is_null(row) {
+            self.null_tasks.push(number);
+            return;
+        }
         let texts = match tasks.data_type() {
-            DataType::List(_) if !tasks.is_null(row) => tasks.as_list::<i32>().value(row),
-            DataType::LargeList(_) if !tasks.is_null(row) => tasks.as_list::<i64>().value(row),
+            DataType::List(_) => tasks.as_list::<i32>().value(row),
+            DataType::LargeList(_) => tasks.as_list::<i64>().value(row),
             _ => tasks.slice(row, 1),
         };
-        for text in strings(&texts).into_iter().flatten() {
-            let id = self.texts.id(text);
-            self.task_ids.push(id);
+        for text in texts_of(&texts).into_iter().flatten() {
+            match text {
+                Some(text) => {
+                    let id = self.texts.id(text);
+                    self.task_ids.push(id);
+                }
+                None => self.null_tasks.push(number),
+            }
         }
     }
 
     /// Version 2: `meta/episodes.jsonl`.
     fn read_lines(&mut self, root: &Root, info: &Info) -> Result<()> {
         let path = root.path.join("meta/episodes.jsonl");
-        for_each_line(&path, &root.read(&path)?, |json| {
+        for_each_line(&path, &root.read(&path)?, &root.limits, |json| {
             let count = |key: &str| {
                 let count = json.get(key).and_then(Json::as_count);
                 count.ok_or_else(|| corrupt(&path, format!("expected {key:?}, a number")))
@@ -173,9 +202,12 @@ impl Episodes {
             self.length.push(count("length")?);
             self.file.push((index / info.chunks_size, index));
             for task in json.get("tasks").and_then(Json::as_list).unwrap_or_default() {
-                if let Some(text) = task.as_text() {
-                    let id = self.texts.id(text);
-                    self.task_ids.push(id);
+                match task.as_text() {
+                    Some(text) => {
+                        let id = self.texts.id(text);
+                        self.task_ids.push(id);
+                    }
+                    None => self.null_tasks.push(index),
                 }
             }
             self.end_tasks();
@@ -186,51 +218,78 @@ impl Episodes {
     }
 }
 
-/// The tasks by their numbers; numbers that are left out have no text.
-pub(super) fn read_tasks(root: &Root, info: &Info) -> Result<Vec<String>> {
-    let mut pairs: Vec<(u64, String)> = Vec::new();
-    let path;
+/// The tasks by their numbers, and what is odd about them; numbers that are left out have no text.
+pub(super) fn read_tasks(root: &Root, info: &Info) -> Result<(Vec<String>, Vec<Finding>)> {
+    let mut pairs: Vec<(u64, Option<String>)> = Vec::new();
+    let path = root.path.join(info.version.tasks());
+    // A dataset that was only just created has none yet.
+    if info.total_episodes == Some(0) && !exists(root, info.version.tasks())? {
+        return Ok(Default::default());
+    }
     if info.version == Version::V30 {
-        path = root.path.join("meta/tasks.parquet");
         let table = ParquetFile::open(&path, &root.limits)?;
         // pandas keeps the text as an index, which it names or not.
         let text = ["task", "__index_level_0__"].into_iter().find(|name| has(&table, name));
         let text = text.ok_or_else(|| corrupt(&path, "expected a column \"task\""))?;
         let texts = one(table.read(&[text], 0..table.rows())?)?;
-        let texts = strings(&texts).ok_or_else(|| corrupt(&path, format!("expected text in column {text:?}")))?;
-        pairs.extend(counts(&path, &table, "task_index")?.into_iter().zip(texts.map(str::to_owned)));
+        let texts = texts_of(&texts).ok_or_else(|| corrupt(&path, format!("expected text in column {text:?}")))?;
+        let texts = texts.map(|text| text.map(str::to_owned));
+        pairs.extend(counts(&path, &table, "task_index")?.into_iter().zip(texts));
     } else {
-        path = root.path.join("meta/tasks.jsonl");
-        for_each_line(&path, &root.read(&path)?, |json| {
+        for_each_line(&path, &root.read(&path)?, &root.limits, |json| {
             let index = json.get("task_index").and_then(Json::as_count);
-            let text = json.get("task").and_then(Json::as_text);
+            let text = json.get("task").filter(|task| matches!(task, Json::Text(_) | Json::Null));
             let pair = index.zip(text).ok_or_else(|| corrupt(&path, "expected \"task_index\" and \"task\""))?;
-            pairs.push((pair.0, pair.1.to_owned()));
+            pairs.push((pair.0, pair.1.as_text().map(str::to_owned)));
             Ok(())
         })?;
     }
+    let mut found = Vec::new();
     let mut tasks = Vec::new();
-    for (index, text) in &pairs {
-        let index = usize::try_from(*index).ok().filter(|&index| index < 2 * pairs.len() + 1024);
+    for (number, text) in &pairs {
+        let index = usize::try_from(*number).ok().filter(|&index| index < 2 * pairs.len() + 1024);
         let index = index.ok_or_else(|| corrupt(&path, format!("task {text:?} has a number far above the count")))?;
         if tasks.len() <= index {
             tasks.resize(index + 1, String::new());
         }
-        if let Some(place) = tasks.get_mut(index) {
-            place.clone_from(text);
+        let (Some(place), Some(text)) = (tasks.get_mut(index), text) else {
+            let text = format!("expected words for task {number}, they are missing (null)");
+            found.push(Finding::warning(&codes::TEXT_MISSING, text).path(root.shown(&path)));
+            continue;
+        };
+        if !place.is_empty() && place != text {
+            let text =
+                format!("expected one task for each number, {number} is {place:?} and {text:?}; the last counts");
+            found.push(Finding::warning(&codes::TASK_DUPLICATE, text).path(root.shown(&path)));
         }
+        place.clone_from(text);
     }
-    Ok(tasks)
+    Ok((tasks, found))
+}
+
+/// Whether something lies at a place in the dataset; a folder that may not be looked into is an error.
+fn exists(root: &Root, place: &str) -> Result<bool> {
+    let path = root.path.join(place);
+    match path.symlink_metadata() {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(file_error(&path, "cannot open", error)),
+    }
 }
 
 /// Every line of a file as JSON; empty ones do not count.
-pub(super) fn for_each_line(path: &Path, bytes: &[u8], mut each: impl FnMut(&Json) -> Result<()>) -> Result<()> {
+pub(super) fn for_each_line(
+    path: &Path,
+    bytes: &[u8],
+    limits: &Limits,
+    mut each: impl FnMut(&Json) -> Result<()>,
+) -> Result<()> {
     for (number, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
         if line.trim_ascii().is_empty() {
             continue;
         }
         let place = |error: Error| error.while_doing(format!("reading line {}", number + 1));
-        let json = Json::parse_loosely(path, line).map_err(place)?;
+        let json = Json::parse_loosely(path, line, limits).map_err(place)?;
         each(&json).map_err(place)?;
     }
     Ok(())
@@ -250,11 +309,22 @@ fn pairs(first: Vec<u64>, second: Vec<u64>) -> Vec<(u64, u64)> {
 
 /// A column of texts; `None` for other types. Missing ones are empty.
 pub(super) fn strings(array: &ArrayRef) -> Option<Box<dyn Iterator<Item = &str> + '_>> {
+    Some(Box::new(texts_of(array)?.map(Option::unwrap_or_default)))
+}
+
+/// A column of texts, some of which may be missing; `None` for other types.
+fn texts_of(array: &ArrayRef) -> Option<Box<dyn Iterator<Item = Option<&str>> + '_>> {
     match array.data_type() {
-        DataType::Utf8 => Some(Box::new(array.as_string::<i32>().iter().map(Option::unwrap_or_default))),
-        DataType::LargeUtf8 => Some(Box::new(array.as_string::<i64>().iter().map(Option::unwrap_or_default))),
+        DataType::Utf8 => Some(Box::new(array.as_string::<i32>().iter())),
+        DataType::LargeUtf8 => Some(Box::new(array.as_string::<i64>().iter())),
         _ => None,
     }
+}
+
+/// Whether a file has a column of texts; `None` where it has no such column.
+pub(super) fn is_text(table: &ParquetFile, column: &str) -> Option<bool> {
+    let field = table.schema().field_with_name(column).ok()?;
+    Some(matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8))
 }
 
 /// A whole column of whole numbers.

@@ -7,6 +7,8 @@ use crate::json::Json;
 use crate::model::StreamInfo;
 
 const FILE: &str = "meta/modality.json";
+/// Nobody reads the names of more components, and each takes many times its number.
+const MOST_NAMES: usize = 1 << 16;
 
 /// Puts the part of the robot before the name of each component: "left_arm.motor_0". Datasets
 /// without the file stay as they are.
@@ -15,7 +17,7 @@ pub(super) fn name_parts(root: &Root, streams: &mut [StreamInfo]) -> Result<()> 
     if path.symlink_metadata().is_err() {
         return Ok(());
     }
-    let json = Json::parse(&path, &root.read(&path)?)?;
+    let json = Json::parse(&path, &root.read(&path)?, &root.limits)?;
     for (group, default) in [("state", "observation.state"), ("action", "action")] {
         for (part, place) in json.get(group).and_then(Json::as_map).unwrap_or_default() {
             let key = place.get("original_key").and_then(Json::as_text).unwrap_or(default);
@@ -28,6 +30,9 @@ pub(super) fn name_parts(root: &Root, streams: &mut [StreamInfo]) -> Result<()> 
                 continue;
             };
             let width = stream.width();
+            if width > MOST_NAMES {
+                continue;
+            }
             let numbers = || (0..width).map(|column| column.to_string()).collect();
             let names: &mut Vec<String> = stream.names.get_or_insert_with(numbers);
             for name in names.get_mut(start..end.min(width)).unwrap_or_default() {

@@ -1,5 +1,6 @@
 //! `meta/info.json`: what the dataset says of itself.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use robocache::{Error, ErrorKind, Result};
@@ -7,7 +8,10 @@ use robocache::{Error, ErrorKind, Result};
 use super::root::{Root, Template};
 use crate::frames::DepthCode;
 use crate::json::Json;
-use crate::limits::corrupt;
+use crate::limits::{Limits, corrupt, exceeds};
+
+/// Frames per second that a recording can have: from one in some hours to more than any sensor gives.
+const FPS: RangeInclusive<f64> = 1e-4..=1e6;
 
 /// Which layout the folder has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +19,18 @@ pub(super) enum Version {
     V20,
     V21,
     V30,
+}
+
+impl Version {
+    /// Where the table of episodes is: a folder, or a file.
+    pub(super) fn episodes(self) -> &'static str {
+        if self == Self::V30 { "meta/episodes" } else { "meta/episodes.jsonl" }
+    }
+
+    /// Where the tasks are.
+    pub(super) fn tasks(self) -> &'static str {
+        if self == Self::V30 { "meta/tasks.parquet" } else { "meta/tasks.jsonl" }
+    }
 }
 
 /// The file's content, checked.
@@ -27,7 +43,7 @@ pub(super) struct Info {
     pub(super) total_tasks: Option<u64>,
     pub(super) chunks_size: u64,
     pub(super) data_path: Template,
-    pub(super) video_path: Option<Template>,
+    pub(super) video_path: Template,
     pub(super) features: Vec<Feature>,
 }
 
@@ -49,12 +65,12 @@ pub(super) struct Feature {
 impl Info {
     pub(super) fn read(root: &Root) -> Result<Self> {
         let path = root.info();
-        let json = Json::parse(&path, &root.read(&path)?)?;
-        Self::from_json(&path, &json)
+        let json = Json::parse(&path, &root.read(&path)?, &root.limits)?;
+        Self::from_json(&path, &json, &root.limits)
     }
 
     /// Also what the fuzz target feeds.
-    pub(super) fn from_json(path: &Path, json: &Json) -> Result<Self> {
+    pub(super) fn from_json(path: &Path, json: &Json, limits: &Limits) -> Result<Self> {
         if json.as_map().is_none() {
             return Err(corrupt(path, "expected a JSON object"));
         }
@@ -74,10 +90,22 @@ impl Info {
             return Err(Error::new(ErrorKind::Unsupported, text).path(path));
         }
         let fps = json.get("fps").and_then(Json::as_f64);
-        let fps = fps.filter(|fps| fps.is_finite() && *fps > 0.0 && *fps <= 1e6).ok_or_else(|| {
+        let fps = fps.filter(|fps| FPS.contains(fps)).ok_or_else(|| {
             let got = json.get("fps").map_or_else(|| "nothing".to_owned(), ToString::to_string);
-            corrupt(path, format!("\"fps\": expected a number above 0, got {got}"))
+            corrupt(path, format!("\"fps\": expected a number of {:e} to {:e}, got {got}", FPS.start(), FPS.end()))
         })?;
+        // A count that is left out can be counted; one that is none says that something went wrong.
+        let count = |key: &str| match json.get(key) {
+            None | Some(Json::Null) => Ok(None),
+            Some(found) => {
+                let bad = || corrupt(path, format!("{key:?}: expected a count, got {found}"));
+                found.as_count().map(Some).ok_or_else(bad)
+            }
+        };
+        let chunks_size = count("chunks_size")?.unwrap_or(1000);
+        if chunks_size == 0 && version != Version::V30 {
+            return Err(corrupt(path, "\"chunks_size\": expected episodes in a chunk, got 0"));
+        }
         let (data_default, video_default) = match version {
             Version::V30 => (
                 "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
@@ -93,13 +121,16 @@ impl Info {
         Ok(Self {
             version,
             fps,
-            total_episodes: json.get("total_episodes").and_then(Json::as_count),
-            total_frames: json.get("total_frames").and_then(Json::as_count),
-            total_tasks: json.get("total_tasks").and_then(Json::as_count),
-            chunks_size: json.get("chunks_size").and_then(Json::as_count).filter(|&size| size > 0).unwrap_or(1000),
+            total_episodes: count("total_episodes")?,
+            total_frames: count("total_frames")?,
+            total_tasks: count("total_tasks")?,
+            chunks_size,
             data_path: Template::parse(path, text("data_path").unwrap_or(data_default))?,
-            video_path: Some(Template::parse(path, text("video_path").unwrap_or(video_default))?),
-            features: features.iter().map(|(name, json)| Feature::new(path, name, json)).collect::<Result<_>>()?,
+            video_path: Template::parse(path, text("video_path").unwrap_or(video_default))?,
+            features: features
+                .iter()
+                .map(|(name, json)| Feature::new(path, name, json, limits))
+                .collect::<Result<_>>()?,
         })
     }
 
@@ -114,15 +145,21 @@ impl Info {
 }
 
 impl Feature {
-    fn new(path: &Path, name: &str, json: &Json) -> Result<Self> {
+    fn new(path: &Path, name: &str, json: &Json, limits: &Limits) -> Result<Self> {
         let bad = |what: &str| corrupt(path, format!("feature {name:?}: expected {what}"));
         let dtype = json.get("dtype").and_then(Json::as_text).ok_or_else(|| bad("a \"dtype\""))?;
         let shape = json.get("shape").and_then(Json::as_list).ok_or_else(|| bad("a \"shape\""))?;
         let size = |size: &Json| size.as_count().and_then(|size| usize::try_from(size).ok());
         let shape: Option<Vec<usize>> = shape.iter().map(size).collect();
-        // So that the number of values can be counted everywhere.
-        let countable = |shape: &Vec<usize>| shape.iter().try_fold(1usize, |all, &n| all.checked_mul(n)).is_some();
-        let shape = shape.filter(countable).ok_or_else(|| bad("a \"shape\" of sizes"))?;
+        let shape = shape.filter(|shape| !shape.contains(&0)).ok_or_else(|| bad("a \"shape\" of sizes above 0"))?;
+        // One sample must fit, and its number of values can be counted everywhere.
+        let value = if matches!(dtype, "video" | "image") { 2 } else { 8 };
+        let bytes = shape.iter().try_fold(value, |all: u64, &n| all.checked_mul(u64::try_from(n).ok()?));
+        if bytes.is_none_or(|bytes| bytes > limits.max_alloc) {
+            let text =
+                format!("feature {name:?}: one sample of shape {shape:?} exceeds max_alloc ({})", limits.max_alloc);
+            return Err(exceeds(path, text));
+        }
         let mut names = Vec::new();
         flatten_names(json.get("names").unwrap_or(&Json::Null), &mut names);
         let notes = |key: &str| {

@@ -12,6 +12,8 @@ mod read;
 mod recent;
 mod root;
 mod streams;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -19,17 +21,18 @@ use std::sync::Arc;
 
 use robocache::{DType, Error, ErrorKind, Result};
 
-use self::episodes::{Episodes, FileId};
+use self::episodes::{Episodes, FileId, is_text};
 use self::info::{Info, Version};
 use self::recent::Recent;
 use self::root::{Field, Root};
+use self::streams::LeftOut;
 use crate::Limits;
 use crate::check::{Code, codes};
 use crate::findings::{Checked, Finding, Level, Progress};
 use crate::json::Json;
 use crate::limits::{corrupt, file_error};
-use crate::model::{EpisodeInfo, Samples, Source, StreamInfo};
-use crate::parquet::ParquetFile;
+use crate::model::{EpisodeInfo, Kind, Samples, Source, StreamInfo};
+use crate::parquet::{ParquetFile, Shared};
 use crate::video::VideoFile;
 
 /// Files whose metadata is kept: their indices are small, but a dataset has many.
@@ -41,11 +44,14 @@ pub(crate) struct LeRobot {
     root: Root,
     info: Info,
     streams: Vec<StreamInfo>,
+    left_out: Vec<LeftOut>,
     episodes: Episodes,
     tasks: Vec<String>,
     /// What opening found; `check` adds to it.
     findings: Vec<Finding>,
     tables: Recent<FileId, ParquetFile>,
+    /// What the tables keep.
+    pages: Arc<Shared>,
     videos: Recent<PathBuf, VideoFile>,
 }
 
@@ -67,18 +73,24 @@ pub(crate) fn open(path: &Path, limits: &Limits) -> Result<(LeRobot, Option<Erro
     let root = Root { path: path.to_path_buf(), limits: *limits };
     let info = Info::read(&root)?;
     let episodes = Episodes::read(&root, &info)?;
+    let (streams, left_out) = streams::streams(&info);
     let mut dataset = LeRobot {
-        streams: streams::streams(&info),
+        streams,
+        left_out,
         tasks: Vec::new(),
         findings: Vec::new(),
         tables: Recent::new(KEPT_FILES),
+        pages: Shared::new(limits.max_alloc),
         videos: Recent::new(KEPT_FILES),
         root,
         info,
         episodes,
     };
     match episodes::read_tasks(&dataset.root, &dataset.info) {
-        Ok(tasks) => dataset.tasks = tasks,
+        Ok((tasks, found)) => {
+            dataset.tasks = tasks;
+            dataset.findings.extend(found);
+        }
         // Nothing but the words is lost.
         Err(error) => dataset.found_unreadable(&codes::TASKS_UNREADABLE, &error),
     }
@@ -86,6 +98,10 @@ pub(crate) fn open(path: &Path, limits: &Limits) -> Result<(LeRobot, Option<Erro
         dataset.found_unreadable(&codes::MODALITY_UNREADABLE, &error);
     }
     dataset.take_types_of_files();
+    streams::set_methods(&mut dataset.streams);
+    for (name, why) in &dataset.left_out {
+        dataset.findings.push(Finding::warning(&codes::STREAM_LEFT_OUT, why).stream(name));
+    }
     let refusal = dataset.contradiction();
     Ok((dataset, refusal))
 }
@@ -94,16 +110,17 @@ pub(crate) fn open(path: &Path, limits: &Limits) -> Result<(LeRobot, Option<Erro
 pub(crate) fn examine_info(bytes: &[u8]) {
     let path = Path::new("info.json");
     let fields = [("chunk_index", Field::Number(1)), ("video_key", Field::Text("key"))];
-    if let Ok(info) = Json::parse(path, bytes).and_then(|json| Info::from_json(path, &json)) {
-        let root = Root { path: PathBuf::from("."), limits: Limits::default() };
-        let _ = streams::streams(&info);
+    let limits = Limits::default();
+    if let Ok(info) = Json::parse(path, bytes, &limits).and_then(|json| Info::from_json(path, &json, &limits)) {
+        let root = Root { path: PathBuf::from("."), limits };
+        streams::set_methods(&mut streams::streams(&info).0);
         let _ = info.data_path.fill(&fields).and_then(|path| root.join(&path));
     }
 }
 
 /// For the fuzz target: lines of JSON.
 pub(crate) fn examine_lines(bytes: &[u8]) {
-    let _ = episodes::for_each_line(Path::new("episodes.jsonl"), bytes, |json| {
+    let _ = episodes::for_each_line(Path::new("episodes.jsonl"), bytes, &Limits::default(), |json| {
         json.get("episode_index").and_then(Json::as_count);
         Ok(())
     });
@@ -114,22 +131,56 @@ impl LeRobot {
         self.findings.push(check::finding_of(&self.root, Level::Warning, code, error));
     }
 
-    /// Numbers have the type that the files give them, which is not always the declared one. All
-    /// files must agree with the first that can be read.
+    /// Numbers have the type that the files give them, which is not always the declared one. One
+    /// odd file does not decide: where the first differs a second one is asked. All files must agree.
     fn take_types_of_files(&mut self) {
-        let Some(table) = (0..self.episodes.len().min(3)).find_map(|at| self.table(at).ok()) else {
-            return;
-        };
+        let tables = self.first_tables();
+        let mut left_out = Vec::new();
         for stream in &mut self.streams {
-            let (Some(declared), Some(found)) = (stream.dtype, table.number_type(&stream.name)) else {
-                continue;
-            };
-            if declared != found {
-                let text = format!("declared as {declared}, stored as {found}");
-                self.findings.push(Finding::warning(&codes::DTYPE_DIFFERS, text).stream(&stream.name));
-                stream.dtype = Some(found);
+            match (stream.kind, stream.dtype) {
+                (Kind::Scalar | Kind::Vector, Some(declared)) => {
+                    let found = tables.iter().filter_map(|table| table.number_type(&stream.name));
+                    let found: Vec<DType> = found.collect();
+                    let Some(&first) = found.first().filter(|_| !found.contains(&declared)) else {
+                        continue;
+                    };
+                    let text = format!("declared as {declared}, stored as {first}");
+                    self.findings.push(Finding::warning(&codes::DTYPE_DIFFERS, text).stream(&stream.name));
+                    stream.dtype = Some(first);
+                }
+                (Kind::Text, _) => {
+                    let found: Vec<bool> = tables.iter().filter_map(|table| is_text(table, &stream.name)).collect();
+                    if let (Some(table), false) = (tables.first(), found.is_empty() || found.contains(&true)) {
+                        let stored =
+                            table.schema().field_with_name(&stream.name).map(|field| field.data_type().to_string());
+                        let text =
+                            format!("declared as text, stored as {}, which is not read", stored.unwrap_or_default());
+                        left_out.push((stream.name.clone(), text));
+                    }
+                }
+                _ => {}
             }
         }
+        self.streams.retain(|stream| left_out.iter().all(|(name, _)| *name != stream.name));
+        self.left_out.extend(left_out);
+    }
+
+    /// The first two files with rows that can be opened.
+    fn first_tables(&self) -> Vec<Arc<ParquetFile>> {
+        /// Files that are tried.
+        const TRIED: usize = 4;
+        let mut tried: Vec<FileId> = Vec::new();
+        let mut tables = Vec::new();
+        for (at, file) in self.episodes.file.iter().enumerate() {
+            if tables.len() == 2 || tried.len() == TRIED {
+                break;
+            }
+            if !tried.contains(file) {
+                tried.push(*file);
+                tables.extend(self.table(at));
+            }
+        }
+        tables
     }
 
     /// Metadata that speaks of different datasets: whatever is read by it may be another episode.
@@ -162,7 +213,8 @@ impl LeRobot {
 
     fn table(&self, at: usize) -> Result<Arc<ParquetFile>> {
         let id = self.episodes.file.get(at).copied().unwrap_or_default();
-        self.tables.get_or_open(&id, || ParquetFile::open(&self.table_path(at)?, &self.root.limits))
+        let open = || ParquetFile::open_among(&self.table_path(at)?, &self.root.limits, &self.pages);
+        self.tables.get_or_open(&id, open)
     }
 
     /// The video of a camera with an episode's pictures, and where in it the episode starts.
@@ -187,10 +239,7 @@ impl LeRobot {
             ("episode_chunk", Field::Number(chunk)),
             ("episode_index", Field::Number(file)),
         ];
-        let Some(template) = &self.info.video_path else {
-            return Err(corrupt(&self.root.info(), "\"video_path\" is missing"));
-        };
-        let relative = template.fill(&fields).map_err(|error| error.path(self.root.info()))?;
+        let relative = self.info.video_path.fill(&fields).map_err(|error| error.path(self.root.info()))?;
         Ok((self.root.join(&relative)?, start))
     }
 
@@ -216,6 +265,10 @@ impl Source for LeRobot {
         &self.streams
     }
 
+    fn left_out(&self) -> &[(String, String)] {
+        &self.left_out
+    }
+
     fn len(&self) -> usize {
         self.episodes.len()
     }
@@ -234,6 +287,10 @@ impl Source for LeRobot {
         self.read_streams(at, streams)
     }
 
+    fn recorded_times(&self, at: usize) -> Result<Option<Vec<i64>>> {
+        self.read_recorded_times(at)
+    }
+
     fn check(&self, progress: &Progress<'_>) -> Result<Checked> {
         self.check_all(progress)
     }
@@ -246,14 +303,9 @@ impl Source for LeRobot {
                 paths.extend(self.video_path(at, &camera.key).map(|(path, _)| path));
             }
         }
-        let metadata = ["meta/episodes.jsonl", "meta/tasks.jsonl", "meta/tasks.parquet"];
+        let metadata = [Version::V21.episodes(), Version::V21.tasks(), Version::V30.tasks()];
         paths.extend(metadata.iter().map(|file| self.root.path.join(file)));
         paths.extend(self.root.chunked_files("meta/episodes").unwrap_or_default());
         paths.into_iter().collect()
     }
-}
-
-/// Whether the type of a file's numbers is the one that the dataset's streams have.
-fn same_type(expected: Option<DType>, found: Option<DType>) -> bool {
-    expected == found
 }

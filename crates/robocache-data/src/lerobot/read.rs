@@ -9,9 +9,9 @@ use arrow_array::{Array, ArrayRef, BinaryArray, StructArray};
 use arrow_schema::DataType;
 use robocache::{DType, Error, ErrorKind, Result};
 
+use super::LeRobot;
 use super::episodes::{has, integers, seconds, strings};
 use super::info::Version;
-use super::{LeRobot, same_type};
 use crate::frames::{DepthCode, Frames};
 use crate::limits::corrupt;
 use crate::model::{Kind, Samples, StreamInfo, Values};
@@ -87,23 +87,27 @@ impl LeRobot {
         }
     }
 
-    /// The stamps: the number of the frame over the rate, else what the file has.
-    pub(super) fn times(&self, rows: &Rows<'_>) -> Result<Vec<i64>> {
+    /// The stamps, by the rule of [`stamps`].
+    fn times(&self, rows: &Rows<'_>) -> Result<Vec<i64>> {
         let range = rows.range.clone();
+        let count = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0);
         if has(rows.table, "frame_index") {
             let frames = integers(rows.path, rows.table, "frame_index", range)?;
-            return Ok(frames.into_iter().map(|frame| frame_time(frame, self.info.fps)).collect());
+            return Ok(stamps(Some(&frames), None, count, self.info.fps).unwrap_or_default());
         }
-        if has(rows.table, "timestamp") {
-            let stamps = seconds(rows.path, rows.table, "timestamp", range)?;
-            let time = |(row, second): (usize, f64)| {
-                let bad = || corrupt(rows.path, format!("\"timestamp\" is {second} in row {row} of the episode"));
-                nanoseconds(second).ok_or_else(bad)
-            };
-            return stamps.into_iter().enumerate().map(time).collect();
-        }
-        let count = i64::try_from(range.end - range.start).unwrap_or(0);
-        Ok((0..count).map(|frame| frame_time(frame, self.info.fps)).collect())
+        let recorded = recorded(rows)?;
+        let times = stamps(None, recorded.as_deref(), count, self.info.fps);
+        times.map_err(|bad| bad_stamp(rows, recorded.as_deref(), bad))
+    }
+
+    /// The stamps as the file has them, whatever the numbers of the frames say.
+    pub(super) fn read_recorded_times(&self, at: usize) -> Result<Option<Vec<i64>>> {
+        let path = self.table_path(at)?;
+        let table = self.table(at)?;
+        let rows = Rows { path: &path, table: &table, range: self.rows(at, &path, &table)? };
+        let Some(seconds) = recorded(&rows)? else { return Ok(None) };
+        let times = stamps(None, Some(&seconds), seconds.len(), self.info.fps);
+        times.map(Some).map_err(|bad| bad_stamp(&rows, Some(&seconds), bad))
     }
 
     fn values(&self, at: usize, stream: &StreamInfo, rows: &Rows<'_>, times: &[i64]) -> Result<Values> {
@@ -113,14 +117,7 @@ impl LeRobot {
             Kind::Image => self.images(stream, rows),
             // Distances are a video of codes, or pictures of 16 bits in the table.
             Kind::Depth => match self.info.features.iter().find(|feature| feature.name == stream.name) {
-                Some(feature) if feature.dtype == "video" => {
-                    let code = feature.depth.ok_or_else(|| {
-                        let text = "\"info\" does not say how the distances were quantised (depth_min, depth_max, \
-                                    shift, use_log)";
-                        Error::new(ErrorKind::Unsupported, text).path(self.root.info())
-                    })?;
-                    self.video_frames(at, stream, times, Some(code))
-                }
+                Some(feature) if feature.dtype == "video" => self.video_frames(at, stream, times, feature.depth),
                 _ => self.images(stream, rows),
             },
             Kind::Text => {
@@ -139,7 +136,7 @@ impl LeRobot {
             return Err(corrupt(rows.path, "the column is missing"));
         }
         let found = rows.table.number_type(&stream.name);
-        if !same_type(stream.dtype, found) {
+        if stream.dtype != found {
             let found = found.map_or("no numbers", |dtype| dtype.name());
             let expected = stream.dtype.map_or("numbers", |dtype| dtype.name());
             return Err(corrupt(rows.path, format!("expected {expected} as in other files, the file holds {found}")));
@@ -246,6 +243,35 @@ fn column(rows: &Rows<'_>, name: &str) -> Result<ArrayRef> {
     arrays.into_iter().next().ok_or_else(|| corrupt(rows.path, "the column is missing"))
 }
 
+/// The seconds that a file has for each row, where it has them.
+fn recorded(rows: &Rows<'_>) -> Result<Option<Vec<f64>>> {
+    let read = || seconds(rows.path, rows.table, "timestamp", rows.range.clone());
+    has(rows.table, "timestamp").then(read).transpose()
+}
+
+fn bad_stamp(rows: &Rows<'_>, seconds: Option<&[f64]>, row: usize) -> Error {
+    let second = seconds.and_then(|seconds| seconds.get(row)).copied().unwrap_or(f64::NAN);
+    corrupt(rows.path, format!("\"timestamp\" is {second} in row {row} of the episode"))
+}
+
+/// The stamps of some rows in nanoseconds: the number of the frame over the rate, else what the
+/// file has, else even steps. A second that is no time is an error, with its row.
+pub(super) fn stamps(
+    frames: Option<&[i64]>,
+    seconds: Option<&[f64]>,
+    count: usize,
+    fps: f64,
+) -> std::result::Result<Vec<i64>, usize> {
+    match (frames, seconds) {
+        (Some(frames), _) => Ok(frames.iter().map(|&frame| frame_time(frame, fps)).collect()),
+        (None, Some(seconds)) => {
+            let time = |(row, &second): (usize, &f64)| nanoseconds(second).ok_or(row);
+            seconds.iter().enumerate().map(time).collect()
+        }
+        (None, None) => Ok((0..).take(count).map(|frame| frame_time(frame, fps)).collect()),
+    }
+}
+
 /// When a frame is taken, in nanoseconds.
 pub(super) fn frame_time(frame: i64, fps: f64) -> i64 {
     let whole = fps as i64;
@@ -256,7 +282,11 @@ pub(super) fn frame_time(frame: i64, fps: f64) -> i64 {
             return (frame * 2_000_000_000 + whole) / (whole * 2);
         }
         let doubled = i128::from(frame) * 2_000_000_000 + i128::from(whole);
-        return i64::try_from(doubled.div_euclid(i128::from(whole) * 2)).unwrap_or(i64::MAX);
+        return i64::try_from(doubled.div_euclid(i128::from(whole) * 2)).unwrap_or(if frame < 0 {
+            i64::MIN
+        } else {
+            i64::MAX
+        });
     }
     (frame as f64 * 1e9 / fps).round() as i64
 }
@@ -265,4 +295,18 @@ pub(super) fn frame_time(frame: i64, fps: f64) -> i64 {
 pub(super) fn nanoseconds(seconds: f64) -> Option<i64> {
     let nanoseconds = (seconds * 1e9).round();
     (nanoseconds.abs() < 9.2e18).then_some(nanoseconds as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_at_exact_times_and_stay_in_order() {
+        assert_eq!([0, 1, 2, 3].map(|frame| frame_time(frame, 30.0)), [0, 33_333_333, 66_666_667, 100_000_000]);
+        assert_eq!(frame_time(-3, 30.0), -100_000_000);
+        for fps in [30.0, 29.97] {
+            assert_eq!([i64::MIN, i64::MAX].map(|frame| frame_time(frame, fps)), [i64::MIN, i64::MAX], "{fps}");
+        }
+    }
 }

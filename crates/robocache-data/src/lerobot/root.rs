@@ -1,13 +1,12 @@
 //! The folder of a dataset. Paths that its metadata makes stay inside it.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use robocache::{Error, ErrorKind, Result};
 
 use crate::Limits;
 use crate::limits::{corrupt, exceeds, file_error};
-use crate::source::open_regular;
+use crate::source::RegularFile;
 
 /// What file systems allow for one name.
 const MOST_NAME: usize = 255;
@@ -44,15 +43,13 @@ impl Root {
 
     /// All bytes of a file of metadata.
     pub(super) fn read(&self, path: &Path) -> Result<Vec<u8>> {
-        let (file, metadata) = open_regular(path)?;
-        let most = self.limits.max_metadata;
-        if metadata.len() > most {
-            return Err(exceeds(path, format!("{} bytes of metadata exceed max_metadata ({most})", metadata.len())));
+        let file = RegularFile::open(path)?;
+        let (size, most) = (file.metadata().len(), self.limits.max_metadata);
+        if size > most {
+            return Err(exceeds(path, format!("{size} bytes of metadata exceed max_metadata ({most})")));
         }
-        let mut bytes = Vec::new();
         // It may grow while it is read.
-        let read = file.take(most.saturating_add(1)).read_to_end(&mut bytes);
-        read.map_err(|error| file_error(path, "cannot read", error))?;
+        let bytes = file.read_all(most.saturating_add(1)).map_err(|error| file_error(path, "cannot read", error))?;
         if bytes.len() as u64 > most {
             return Err(exceeds(path, format!("more metadata than max_metadata ({most})")));
         }

@@ -8,21 +8,40 @@ use crate::model::{Interpolation, Kind, Span, StreamInfo};
 /// Columns that number the samples; the stamps are made from them.
 pub(super) const BOOKKEEPING: [&str; 4] = ["timestamp", "frame_index", "episode_index", "index"];
 
-/// All streams of a dataset.
-pub(super) fn streams(info: &Info) -> Vec<StreamInfo> {
-    let recorded = info.features.iter().filter(|feature| !BOOKKEEPING.contains(&feature.name.as_str()));
-    recorded.map(|feature| stream(feature, info.fps)).collect()
+/// Types of text.
+const TEXTS: [&str; 3] = ["string", "large_string", "str"];
+
+/// A declared stream that is not read, and why.
+pub(crate) type LeftOut = (String, String);
+
+/// All streams of a dataset that can be read, and those that cannot. One of the latter must not keep
+/// anybody from the former.
+pub(super) fn streams(info: &Info) -> (Vec<StreamInfo>, Vec<LeftOut>) {
+    let (mut streams, mut left_out) = (Vec::new(), Vec::new());
+    for feature in info.features.iter().filter(|feature| !BOOKKEEPING.contains(&feature.name.as_str())) {
+        match stream(feature, info.fps) {
+            Ok(stream) => streams.push(stream),
+            Err(why) => left_out.push((feature.name.clone(), why)),
+        }
+    }
+    (streams, left_out)
 }
 
-fn stream(feature: &Feature, fps: f64) -> StreamInfo {
+fn stream(feature: &Feature, fps: f64) -> Result<StreamInfo, String> {
     let (kind, dtype) = match feature.dtype.as_str() {
+        "video" if feature.is_depth && feature.depth.is_none() => {
+            let text = "info.json does not say how the distances of the video were quantised: expected depth_min, \
+                        depth_max, shift and use_log in \"info\"";
+            return Err(text.to_owned());
+        }
         "video" | "image" if feature.is_depth => (Kind::Depth, Some(DType::U16)),
         "video" => (Kind::Video, Some(DType::U8)),
         "image" => (Kind::Image, Some(DType::U8)),
+        name if TEXTS.contains(&name) => (Kind::Text, None),
         name => match DType::ALL.iter().find(|dtype| dtype.name() == name) {
             Some(&dtype) if feature.shape.iter().product::<usize>() == 1 => (Kind::Scalar, Some(dtype)),
             Some(&dtype) => (Kind::Vector, Some(dtype)),
-            None => (Kind::Text, None),
+            None => return Err(format!("streams of type {name:?} are not read")),
         },
     };
     let is_picture = matches!(kind, Kind::Image | Kind::Video | Kind::Depth);
@@ -34,14 +53,22 @@ fn stream(feature: &Feature, fps: f64) -> StreamInfo {
     }
     let width: usize = shape.iter().product();
     let names = (!is_picture && feature.names.len() == width).then(|| feature.names.clone());
-    StreamInfo {
-        method: method(&feature.name, kind, dtype, width, names.as_deref()),
+    Ok(StreamInfo {
+        // When all names are known.
+        method: Vec::new(),
         name: feature.name.clone(),
         kind,
         dtype,
         shape,
         names,
         rate: Some(fps),
+    })
+}
+
+/// Sets how values between samples are made, once the components have their names.
+pub(super) fn set_methods(streams: &mut [StreamInfo]) {
+    for stream in streams {
+        stream.method = method(&stream.name, stream.kind, stream.dtype, stream.width(), stream.names.as_deref());
     }
 }
 
@@ -67,23 +94,27 @@ fn method(name: &str, kind: Kind, dtype: Option<DType>, width: usize, names: Opt
         (_, Some(dtype)) if dtype.is_float() => {}
         _ => return all(Interpolation::Previous),
     }
+    let name = name.to_lowercase();
+    let is_turning = ["quat", "orient"].iter().any(|word| name.contains(word));
     let Some(names) = names else {
-        let name = name.to_lowercase();
-        let is_quaternion =
-            (name.contains("quat") || name.contains("orientation")) && width.is_multiple_of(4) && width > 0;
-        return match (is_quaternion, is_gripper(&name)) {
+        return match (is_turning && width.is_multiple_of(4) && width > 0, is_gripper(&name)) {
             (true, _) => all(Interpolation::Slerp),
             (_, true) => all(Interpolation::Previous),
             _ => all(Interpolation::Linear),
         };
     };
+    let names: Vec<String> = names.iter().map(|name| name.to_lowercase()).collect();
+    // The stream's own name speaks for components that only number or letter themselves. The pose of
+    // a gripper is not its opening.
+    let is_turning = is_turning || last_word(&name).starts_with("rot");
+    let holds = is_gripper(&name) && !names.iter().any(|name| is_coordinate(name));
     let mut spans: Vec<Span> = Vec::new();
-    let mut rest = names;
+    let mut rest = names.as_slice();
     while let Some((first, after)) = rest.split_first() {
         let start = width - rest.len();
         let (method, count) = match rest.get(..4) {
-            Some(four) if is_quaternion(four) => (Interpolation::Slerp, 4),
-            _ if is_gripper(&first.to_lowercase()) => (Interpolation::Previous, 1),
+            Some(four) if is_quaternion(four, is_turning) => (Interpolation::Slerp, 4),
+            _ if holds || is_gripper(first) => (Interpolation::Previous, 1),
             _ => (Interpolation::Linear, 1),
         };
         match spans.last_mut() {
@@ -96,18 +127,68 @@ fn method(name: &str, kind: Kind, dtype: Option<DType>, width: usize, names: Opt
 }
 
 /// Whether four components are a quaternion: names that differ in a last letter x, y, z, w (in the
-/// order xyzw or wxyz) and speak of a rotation, such as `qx` or `ee_quat_x`.
-fn is_quaternion(names: &[String]) -> bool {
-    let names: Vec<String> = names.iter().map(|name| name.to_lowercase()).collect();
+/// order xyzw or wxyz) and speak of a rotation, such as `qx` or `ee_quat_x`, or belong to a stream
+/// that does; or that count on behind "quat".
+fn is_quaternion(names: &[String], of_rotation: bool) -> bool {
     let letters: String = names.iter().filter_map(|name| name.chars().last()).collect();
     let stem = |name: &String| name.get(..name.len().saturating_sub(1)).unwrap_or_default().to_owned();
     let Some(first) = names.first().map(stem) else {
         return false;
     };
-    let speaks_of_rotation =
-        ["q", "quat", "rot", "orient"].iter().any(|word| first.trim_end_matches(['_', '.', '-']).ends_with(word))
-            || ["quat", "orient"].iter().any(|word| first.contains(word));
-    matches!(letters.as_str(), "xyzw" | "wxyz") && names.iter().all(|name| stem(name) == first) && speaks_of_rotation
+    let speaks_of_rotation = of_rotation
+        || ["q", "quat", "rot", "orient"].iter().any(|word| first.trim_end_matches(SEPARATORS).ends_with(word))
+        || ["quat", "orient"].iter().any(|word| first.contains(word));
+    let lettered = matches!(letters.as_str(), "xyzw" | "wxyz") && names.iter().all(|name| stem(name) == first);
+    lettered && speaks_of_rotation || counts_on_behind_quat(names, of_rotation)
+}
+
+/// Numbers one after the other behind the same words, "quat" among them.
+fn counts_on_behind_quat(names: &[String], of_rotation: bool) -> bool {
+    let split = |name: &String| {
+        let words = name.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned();
+        let number = name.get(words.len()..)?.parse::<u32>().ok()?;
+        Some((words, number))
+    };
+    let Some(parts) = names.iter().map(split).collect::<Option<Vec<_>>>() else {
+        return false;
+    };
+    let Some((words, first)) = parts.first() else {
+        return false;
+    };
+    let in_order =
+        (0..).zip(&parts).all(|(at, (other, number))| other == words && number.checked_sub(*first) == Some(at));
+    // Rotations of six numbers are counted as well, but not called quaternions.
+    in_order && (words.contains("quat") || of_rotation && words.chars().all(|c| c == 'q' || SEPARATORS.contains(&c)))
+}
+
+/// What stands between the words of a name.
+const SEPARATORS: [char; 4] = ['_', '.', '-', '/'];
+
+fn last_word(name: &str) -> &str {
+    name.rsplit(SEPARATORS).next().unwrap_or(name)
+}
+
+/// Whether a component is a place or an angle in space.
+fn is_coordinate(name: &str) -> bool {
+    matches!(
+        last_word(name),
+        "x" | "y"
+            | "z"
+            | "w"
+            | "px"
+            | "py"
+            | "pz"
+            | "qx"
+            | "qy"
+            | "qz"
+            | "qw"
+            | "rx"
+            | "ry"
+            | "rz"
+            | "roll"
+            | "pitch"
+            | "yaw"
+    )
 }
 
 fn is_gripper(name: &str) -> bool {
@@ -119,8 +200,12 @@ mod tests {
     use super::*;
 
     fn spans(names: &[&str]) -> Vec<(&'static str, usize, usize)> {
+        spans_of("observation.state", names)
+    }
+
+    fn spans_of(stream: &str, names: &[&str]) -> Vec<(&'static str, usize, usize)> {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        let found = method("observation.state", Kind::Vector, Some(DType::F32), names.len(), Some(&names));
+        let found = method(stream, Kind::Vector, Some(DType::F32), names.len(), Some(&names));
         found.iter().map(|span| (span.method.name(), span.start, span.end)).collect()
     }
 
@@ -135,6 +220,26 @@ mod tests {
         assert_eq!(spans(&["left_gripper.pos", "a"]), [("previous", 0, 1), ("linear", 1, 2)]);
         // Positions end in the same letters.
         assert_eq!(spans(&["px", "py", "pz", "pw"]), [("linear", 0, 4)]);
+    }
+
+    #[test]
+    fn the_streams_name_speaks_for_its_components() {
+        let letters = ["x", "y", "z", "w"];
+        for stream in ["observation.ee_quat", "observation.orientation", "obs.rot", "left.rotation"] {
+            assert_eq!(spans_of(stream, &letters), [("slerp", 0, 4)], "{stream}");
+        }
+        assert_eq!(spans_of("obs.rot", &["rx", "ry", "rz", "rw"]), [("slerp", 0, 4)]);
+        assert_eq!(spans_of("both_quats", &["q0", "q1", "q2", "q3", "w", "x", "y", "z"]), [("slerp", 0, 8)]);
+        assert_eq!(spans_of("observation.orientation", &["roll", "pitch", "yaw", "none"]), [("linear", 0, 4)]);
+        assert_eq!(spans_of("robot", &letters), [("linear", 0, 4)]);
+        assert_eq!(spans_of("rotation_6d", &["r0", "r1", "r2", "r3", "r4", "r5"]), [("linear", 0, 6)]);
+        assert_eq!(spans_of("observation.gripper", &["width"]), [("previous", 0, 1)]);
+        assert_eq!(spans_of("gripper_pose", &["x", "y", "z"]), [("linear", 0, 3)]);
+        // As GR00T's parts name them.
+        assert_eq!(
+            spans(&["arm.0", "ee_quat.1", "ee_quat.2", "ee_quat.3", "ee_quat.4", "left_gripper.5"]),
+            [("linear", 0, 1), ("slerp", 1, 5), ("previous", 5, 6)]
+        );
     }
 
     #[test]

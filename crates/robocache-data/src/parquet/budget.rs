@@ -10,7 +10,8 @@ use crate::Limits;
 use crate::limits::exceeds;
 
 /// Memory that one read may still reserve: `max_alloc` beyond what the file really holds. Pages
-/// that are kept for later reads count, and go before a read is refused because of them.
+/// that are kept for later reads of the dataset count, and go before a read is refused because of
+/// them.
 pub(super) struct Budget {
     left: Mutex<Left>,
     allowed: u64,
@@ -19,14 +20,14 @@ pub(super) struct Budget {
 
 struct Left {
     bytes: u64,
-    /// Of what is gone, what the cache has.
+    /// Of what is gone, what the caches have.
     kept: u64,
 }
 
 impl Budget {
     pub(super) fn new(limits: &Limits, file_bytes: u64, cache: &Arc<Cache>) -> Self {
         let allowed = limits.max_alloc.saturating_add(file_bytes);
-        let kept = cache.bytes().min(allowed);
+        let kept = cache.bytes_of_all().min(allowed);
         Self { left: Mutex::new(Left { bytes: allowed - kept, kept }), allowed, cache: Arc::clone(cache) }
     }
 
@@ -38,7 +39,7 @@ impl Budget {
     pub(super) fn take(&self, bytes: u64, column: &str, path: &Path) -> Result<()> {
         let mut left = self.left();
         if bytes > left.bytes && left.kept > 0 {
-            self.cache.clear();
+            self.cache.clear_all();
             left.bytes = left.bytes.saturating_add(std::mem::take(&mut left.kept));
         }
         left.bytes = left.bytes.checked_sub(bytes).ok_or_else(|| {

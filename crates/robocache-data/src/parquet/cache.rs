@@ -1,7 +1,8 @@
 //! The last few unpacked pages of a file: episodes are shorter than pages, and the next one
 //! starts in the page where the last one ended.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use bytes::Bytes;
 use robocache::Result;
@@ -13,6 +14,8 @@ const PAGES_PER_LEAF: usize = 2;
 /// Bytes that are kept of one file, which is also bounded by a share of `max_alloc`.
 const MOST: u64 = 32 << 20;
 const SHARE: u64 = 8;
+/// The share of `max_alloc` that is kept of all files of a dataset.
+const SHARE_OF_ALL: u64 = 2;
 
 /// Which page: row group, leaf, and page or dictionary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,31 +100,108 @@ impl Kept {
     }
 }
 
+/// What the files of a dataset keep together. Where it is too much, the file that was not read for
+/// the longest time loses its pages, so that threads in different files do not disturb each other.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    most: u64,
+    bytes: AtomicU64,
+    /// Counts uses.
+    clock: AtomicU64,
+    caches: Mutex<Vec<Weak<Cache>>>,
+}
+
+impl Shared {
+    pub(crate) fn new(max_alloc: u64) -> Arc<Self> {
+        let (bytes, clock) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Self { most: max_alloc / SHARE_OF_ALL, bytes, clock, caches: Mutex::default() })
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// All caches that are still there.
+    fn alive(&self) -> Vec<Arc<Cache>> {
+        let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        let alive: Vec<Arc<Cache>> = caches.iter().filter_map(Weak::upgrade).collect();
+        caches.retain(|cache| cache.strong_count() > 0);
+        alive
+    }
+
+    /// Makes room for so many bytes, but not at the cost of `own`.
+    fn make_room(&self, bytes: u64, own: &Cache) {
+        while self.bytes().saturating_add(bytes) > self.most {
+            let others = self.alive().into_iter().filter(|cache| !std::ptr::eq(&**cache, own) && cache.bytes() > 0);
+            match others.min_by_key(|cache| cache.used.load(Ordering::Relaxed)) {
+                Some(oldest) => oldest.clear(),
+                None => break,
+            }
+        }
+    }
+}
+
 /// The pages that are kept of one file.
 #[derive(Debug)]
 pub(super) struct Cache {
     most: u64,
+    shared: Arc<Shared>,
+    /// When it was used last, by the clock of all.
+    used: AtomicU64,
     kept: Mutex<Kept>,
 }
 
+impl Drop for Cache {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
 impl Cache {
-    pub(super) fn new(max_alloc: u64) -> Self {
-        Self { most: MOST.min(max_alloc / SHARE), kept: Mutex::default() }
+    pub(super) fn new(max_alloc: u64, shared: &Arc<Shared>) -> Arc<Self> {
+        let cache = Arc::new(Self {
+            most: MOST.min(max_alloc / SHARE),
+            shared: Arc::clone(shared),
+            used: AtomicU64::new(0),
+            kept: Mutex::default(),
+        });
+        shared.caches.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&cache));
+        cache
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many bytes are kept.
-    pub(super) fn bytes(&self) -> u64 {
+    /// Changes what is kept, and tells the others how much it is now.
+    fn change<T>(&self, change: impl FnOnce(&mut Kept) -> T) -> T {
+        let mut kept = self.lock();
+        let before = kept.bytes;
+        let result = change(&mut kept);
+        let after = kept.bytes;
+        self.shared.bytes.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        result
+    }
+
+    /// How many bytes are kept of this file.
+    fn bytes(&self) -> u64 {
         self.lock().bytes
     }
 
-    /// Forgets everything.
-    pub(super) fn clear(&self) {
-        let kept = std::mem::take(&mut *self.lock());
+    /// How many bytes are kept of all files of the dataset.
+    pub(super) fn bytes_of_all(&self) -> u64 {
+        self.shared.bytes()
+    }
+
+    fn clear(&self) {
+        let kept = self.change(std::mem::take);
         drop(kept);
+    }
+
+    /// Forgets everything, of all files of the dataset.
+    pub(super) fn clear_all(&self) {
+        self.clear();
+        self.shared.alive().iter().for_each(|cache| cache.clear());
     }
 
     /// A page of so many bytes: the one that is kept, else what `unpack` makes, which is then kept
@@ -134,16 +214,17 @@ impl Cache {
         budget: &Budget,
         unpack: impl FnOnce(Vec<u8>) -> Result<Vec<u8>>,
     ) -> Result<Arc<Unpacked>> {
+        self.used.store(self.shared.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         let found = self.lock().find(key);
         let (slot, gone) = match found {
             Some(slot) => (slot, None),
             None if bytes <= self.most && budget.keep(bytes) => {
-                let mut kept = self.lock();
+                self.shared.make_room(bytes, self);
                 // Another thread may have been first.
-                match kept.find(key) {
+                self.change(|kept| match kept.find(key) {
                     Some(slot) => (slot, None),
                     None => kept.insert(key, bytes, self.most),
-                }
+                })
             }
             None => return unpack(Vec::new()).map(Unpacked::new),
         };
@@ -155,10 +236,11 @@ impl Cache {
         let fits = |memory: &Vec<u8>| u64::try_from(memory.capacity()).is_ok_and(|size| size / 2 <= bytes);
         let memory = gone.and_then(Entry::into_memory).filter(fits).unwrap_or_default();
         let unpacked = unpack(memory).map(Unpacked::new).inspect_err(|_| {
-            let mut kept = self.lock();
-            if let Some(place) = kept.entries.iter().position(|entry| entry.key == key) {
-                kept.remove(place);
-            }
+            self.change(|kept| {
+                if let Some(place) = kept.entries.iter().position(|entry| entry.key == key) {
+                    kept.remove(place);
+                }
+            });
         })?;
         *page = Some(Arc::clone(&unpacked));
         Ok(unpacked)
@@ -176,7 +258,7 @@ mod tests {
 
     #[test]
     fn the_last_two_pages_and_the_dictionary_of_a_leaf_stay() {
-        let cache = Arc::new(Cache::new(1 << 20));
+        let cache = Cache::new(1 << 20, &Shared::new(1 << 20));
         let budget = Budget::new(&Limits { max_alloc: 1 << 20, ..Limits::default() }, 0, &cache);
         let unpacks = |key: Key| {
             let mut count = 0;
@@ -199,7 +281,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_bounded_and_counts() {
         let limits = Limits { max_alloc: 1 << 20, ..Limits::default() };
-        let cache = Arc::new(Cache::new(limits.max_alloc));
+        let cache = Cache::new(limits.max_alloc, &Shared::new(limits.max_alloc));
         let budget = Budget::new(&limits, 0, &cache);
         let path = std::path::Path::new("x");
         let put = |leaf: usize, bytes: usize| {
@@ -219,5 +301,39 @@ mod tests {
         // What fails is not kept.
         let failed = cache.get(key(0, 0, None), 10, &budget, |_| Err(robocache::Error::invalid("x", "y")));
         assert!(failed.is_err() && cache.bytes() == 0);
+    }
+    #[test]
+    fn files_share_what_is_kept_and_the_last_used_keep_theirs() {
+        let limits = Limits { max_alloc: 1 << 20, ..Limits::default() };
+        let shared = Shared::new(limits.max_alloc);
+        let mut files: Vec<Arc<Cache>> = (0..24).map(|_| Cache::new(limits.max_alloc, &shared)).collect();
+        let put = |file: &Arc<Cache>, page: usize| {
+            let mut unpacked = false;
+            let budget = Budget::new(&limits, 0, file);
+            file.get(key(0, 0, Some(page)), 60_000, &budget, |_| {
+                unpacked = true;
+                Ok(vec![0; 60_000])
+            })
+            .unwrap();
+            unpacked
+        };
+        for busy in &files[..2] {
+            assert_eq!([put(busy, 0), put(busy, 1)], [true, true]);
+        }
+        for file in &files[2..] {
+            // Two files that are read all the while, as two threads do, keep their pages.
+            for busy in &files[..2] {
+                assert_eq!([put(busy, 0), put(busy, 1)], [false, false]);
+            }
+            put(file, 0);
+            put(file, 1);
+            assert!(shared.bytes() <= shared.most, "{}", shared.bytes());
+        }
+        assert_eq!(shared.bytes(), files.iter().map(|file| file.bytes()).sum::<u64>());
+        assert_eq!((files[0].bytes(), files[1].bytes(), files[5].bytes()), (120_000, 120_000, 0));
+        files.pop();
+        assert_eq!(shared.bytes(), files.iter().map(|file| file.bytes()).sum::<u64>());
+        files[0].clear_all();
+        assert_eq!((shared.bytes(), shared.alive().len()), (0, 23));
     }
 }

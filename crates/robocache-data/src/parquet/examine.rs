@@ -51,8 +51,7 @@ pub(super) fn both(file: &ParquetFile, root: usize, rows: &Range<u64>, shape: &[
     };
     let mut tensor = file.room(name, rows, shape)?;
     let array = arrow::read_column(file, root, rows.clone(), 0)?;
-    let width = shape.iter().product();
-    let slow_one = numbers::fill(&array, width, &mut tensor);
+    let slow_one = numbers::fill(&array, shape, &mut tensor);
     let agree = match (&fast_one, &slow_one) {
         (Some(fast), Ok(())) => bits(fast)? == bits(&tensor)?,
         (Some(_), Err(_)) => false,
@@ -66,7 +65,7 @@ pub(super) fn both(file: &ParquetFile, root: usize, rows: &Range<u64>, shape: &[
 }
 
 /// All elements as bytes, so that NaNs compare too.
-pub(super) fn bits(tensor: &Tensor) -> Result<Vec<u8>> {
+pub(crate) fn bits(tensor: &Tensor) -> Result<Vec<u8>> {
     macro_rules! bytes {
         ($type:ty) => {
             tensor.as_slice::<$type>()?.iter().flat_map(|value| value.to_le_bytes()).collect()

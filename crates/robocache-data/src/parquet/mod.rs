@@ -39,12 +39,17 @@ use crate::Limits;
 use crate::limits::{corrupt, exceeds, guarded};
 use budget::Budget;
 use cache::Cache;
+use codec::Codec;
 use fast::Plan;
 use footer::RowGroup;
 use pages::{Column, Pages};
 use source::{Reads, Source};
 
+pub(crate) use cache::Shared;
+#[cfg(test)]
+pub(crate) use examine::bits;
 pub(crate) use examine::examine;
+pub(crate) use numbers::Why;
 
 /// In a row group of so many rows there may be several episodes, and then it is read again.
 const MANY_ROWS: u64 = 1024;
@@ -63,6 +68,19 @@ pub(crate) struct ParquetFile {
     plans: Mutex<HashMap<usize, Arc<Plan>>>,
     /// Scanned pages by row group and leaf, of chunks with more than one or with many rows.
     scanned: Mutex<HashMap<(usize, usize), Arc<Pages>>>,
+}
+
+/// Why numbers could not be read.
+#[derive(Debug)]
+pub(crate) struct Unfit {
+    pub(crate) why: Why,
+    pub(crate) error: Error,
+}
+
+impl From<Error> for Unfit {
+    fn from(error: Error) -> Self {
+        Self { why: Why::Unreadable, error }
+    }
 }
 
 /// One column of values.
@@ -85,6 +103,11 @@ impl std::fmt::Debug for ParquetFile {
 impl ParquetFile {
     /// Opens a file and checks its footer.
     pub(crate) fn open(path: &Path, limits: &Limits) -> Result<Self> {
+        Self::open_among(path, limits, &Shared::new(limits.max_alloc))
+    }
+
+    /// Opens one of many files, which share what they keep.
+    pub(crate) fn open_among(path: &Path, limits: &Limits, shared: &Arc<Shared>) -> Result<Self> {
         let source = Arc::new(Source::new(path)?);
         let footer = footer::read_footer(&source.open()?, limits)?;
         let schema = guarded(path, "the schema", || {
@@ -98,7 +121,7 @@ impl ParquetFile {
         };
         Ok(Self {
             leaves: (0..footer.schema.num_columns()).map(leaf).collect(),
-            cache: Arc::new(Cache::new(limits.max_alloc)),
+            cache: Cache::new(limits.max_alloc, shared),
             plans: Mutex::default(),
             source,
             limits: *limits,
@@ -121,6 +144,16 @@ impl ParquetFile {
         &self.schema
     }
 
+    /// Refuses a file in which every column is compressed in a way that is not known here.
+    pub(crate) fn ensure_known_codec(&self) -> Result<()> {
+        let chunks = self.groups.iter().flat_map(|group| group.chunks.iter().zip(&self.leaves));
+        let mut codecs = chunks.map(|(chunk, leaf)| Codec::new(chunk.codec, &leaf.name, self.source.path()));
+        match codecs.next() {
+            Some(Err(error)) if codecs.all(|codec| codec.is_err()) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Whole arrays of columns, by top-level name, for a range of rows.
     pub(crate) fn read(&self, columns: &[&str], rows: Range<u64>) -> Result<Vec<ArrayRef>> {
         let rows = self.range(rows)?;
@@ -132,22 +165,32 @@ impl ParquetFile {
         numbers::number_type(self.schema.field_with_name(column).ok()?.data_type())
     }
 
-    /// A column of numbers as a tensor `[rows, shape...]`. Every row must hold exactly as many
-    /// values as `shape` has places, and none may be missing.
+    /// A column of numbers as a tensor `[rows, shape...]`. Every row must hold values of exactly
+    /// this shape, and none may be missing.
     pub(crate) fn numbers(&self, column: &str, rows: Range<u64>, shape: &[usize]) -> Result<Tensor> {
+        self.fitting_numbers(column, rows, shape).map_err(|unfit| unfit.error)
+    }
+
+    /// As [`Self::numbers`], and says in which way the rows do not fit.
+    pub(crate) fn fitting_numbers(
+        &self,
+        column: &str,
+        rows: Range<u64>,
+        shape: &[usize],
+    ) -> std::result::Result<Tensor, Unfit> {
         let rows = self.range(rows)?;
         let root = self.column(column)?;
         let mut tensor = self.room(column, &rows, shape)?;
         if tensor.view().layout().count() == 0 || fast::fill(self, root, &rows, shape, &mut tensor)? {
             return Ok(tensor);
         }
-        let width = shape.iter().product();
         let reserved = tensor.view().layout().count().saturating_mul(tensor.dtype().size());
         let reserved = u64::try_from(reserved).unwrap_or(u64::MAX);
         let array = arrow::read_column(self, root, rows.clone(), reserved)?;
-        numbers::fill(&array, width, &mut tensor).map_err(|misfit| {
+        numbers::fill(&array, shape, &mut tensor).map_err(|misfit| {
             let row = rows.start.saturating_add(u64::try_from(misfit.row).unwrap_or(u64::MAX));
-            corrupt(self.source.path(), format!("column {column:?}, row {row}: {}", misfit.what))
+            let error = corrupt(self.source.path(), format!("column {column:?}, row {row}: {}", misfit.what));
+            Unfit { why: misfit.why, error }
         })?;
         Ok(tensor)
     }

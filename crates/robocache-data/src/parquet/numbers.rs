@@ -1,5 +1,7 @@
 //! Arrow arrays of numbers, plain or in lists of any kind, as tensors.
 
+use std::ops::Range;
+
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ArrowPrimitiveType, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type,
@@ -34,46 +36,85 @@ pub(super) fn number_type(mut data: &DataType) -> Option<DType> {
     }
 }
 
-/// A row that does not hold what it should, and why.
+/// Why a row does not hold what it should.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// Another number of values.
+    Shape,
+    /// A value is missing.
+    Null,
+    /// It cannot be read at all.
+    Unreadable,
+}
+
+/// A row that does not hold what it should.
+#[derive(Debug)]
 pub(super) struct Misfit {
     pub(super) row: usize,
+    pub(super) why: Why,
     pub(super) what: String,
 }
 
-/// Writes the numbers of `array` into `out`: `width` of them per row, none missing.
-pub(super) fn fill(array: &ArrayRef, width: usize, out: &mut Tensor) -> Result<(), Misfit> {
+/// Writes the numbers of `array` into `out`: rows of `shape`, none missing. Lists within lists must
+/// have that shape at each level; one list may hold all numbers of a row.
+pub(super) fn fill(array: &ArrayRef, shape: &[usize], out: &mut Tensor) -> Result<(), Misfit> {
+    let width = shape.iter().product();
+    let depth = list_depth(array.data_type());
+    let sizes: &[usize] = match depth {
+        0 if width == 1 => &[],
+        1 => &[width],
+        depth if depth == shape.len() => shape,
+        0 => return Err(Misfit { row: 0, why: Why::Shape, what: format!("expected {width} values, got 1") }),
+        _ => {
+            let what = format!("expected values of shape {shape:?}, got lists in {depth} levels");
+            return Err(Misfit { row: 0, why: Why::Shape, what });
+        }
+    };
     let mut array = array.clone();
     // Where the entries of each row begin; each list level moves them one level down.
     let mut bounds: Vec<usize> = (0..=array.len()).collect();
-    loop {
+    for &size in sizes {
         no_nulls(&array, &bounds)?;
-        array = match array.data_type() {
+        let of_size = |at: usize, count: usize| {
+            if count == size {
+                return Ok(());
+            }
+            let what = match depth {
+                1 => format!("expected {size} values, got {count}"),
+                _ => format!("expected values of shape {shape:?}, got a list of {count} in place of {size}"),
+            };
+            let row = bounds.partition_point(|bound| *bound <= at).saturating_sub(1);
+            Err(Misfit { row, why: Why::Shape, what })
+        };
+        let lists = bounds.first().copied().unwrap_or(0)..bounds.last().copied().unwrap_or(0);
+        let inner = match array.data_type() {
             DataType::List(_) => {
                 let list = array.as_list::<i32>();
-                descend(&mut bounds, |at| list.value_offsets().get(at).and_then(|at| usize::try_from(*at).ok()))?;
+                let offset = |at: usize| list.value_offsets().get(at).and_then(|at| usize::try_from(*at).ok());
+                all_of_size(lists, offset, of_size)?;
+                descend(&mut bounds, offset)?;
                 list.values().clone()
             }
             DataType::LargeList(_) => {
                 let list = array.as_list::<i64>();
-                descend(&mut bounds, |at| list.value_offsets().get(at).and_then(|at| usize::try_from(*at).ok()))?;
+                let offset = |at: usize| list.value_offsets().get(at).and_then(|at| usize::try_from(*at).ok());
+                all_of_size(lists, offset, of_size)?;
+                descend(&mut bounds, offset)?;
                 list.values().clone()
             }
-            DataType::FixedSizeList(_, size) => {
-                let size = usize::try_from(*size).unwrap_or(0);
-                descend(&mut bounds, |at| at.checked_mul(size))?;
+            DataType::FixedSizeList(_, fixed) => {
+                let fixed = usize::try_from(*fixed).unwrap_or(0);
+                if !lists.is_empty() {
+                    of_size(lists.start, fixed)?;
+                }
+                descend(&mut bounds, |at| at.checked_mul(fixed))?;
                 array.as_fixed_size_list().values().clone()
             }
             _ => break,
         };
+        array = inner;
     }
-    for (row, span) in bounds.windows(2).enumerate() {
-        if let [from, to] = *span
-            && to.checked_sub(from) != Some(width)
-        {
-            let what = format!("expected {width} values, got {}", to.saturating_sub(from));
-            return Err(Misfit { row, what });
-        }
-    }
+    no_nulls(&array, &bounds)?;
     let (from, to) = (bounds.first().copied().unwrap_or(0), bounds.last().copied().unwrap_or(0));
     let copied = match array.data_type() {
         DataType::Float16 => copy::<Float16Type>(&array, from, to, out),
@@ -90,12 +131,42 @@ pub(super) fn fill(array: &ArrayRef, width: usize, out: &mut Tensor) -> Result<(
         DataType::Boolean => copy_bools(&array, from, to, out),
         _ => None,
     };
-    copied.ok_or_else(|| Misfit { row: 0, what: format!("expected {}, got {}", out.dtype(), array.data_type()) })
+    copied.ok_or_else(|| {
+        let what = format!("expected {}, got {}", out.dtype(), array.data_type());
+        Misfit { row: 0, why: Why::Unreadable, what }
+    })
+}
+
+/// How many levels of lists a column has.
+fn list_depth(mut data: &DataType) -> usize {
+    let mut depth = 0;
+    while let DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) = data {
+        data = item.data_type();
+        depth += 1;
+    }
+    depth
+}
+
+/// Asks `of_size` about the size of each list.
+fn all_of_size(
+    lists: Range<usize>,
+    offset: impl Fn(usize) -> Option<usize>,
+    of_size: impl Fn(usize, usize) -> Result<(), Misfit>,
+) -> Result<(), Misfit> {
+    for at in lists {
+        let (from, to) = (offset(at).unwrap_or(0), at.checked_add(1).and_then(&offset).unwrap_or(0));
+        of_size(at, to.saturating_sub(from))?;
+    }
+    Ok(())
 }
 
 fn descend(bounds: &mut [usize], offset: impl Fn(usize) -> Option<usize>) -> Result<(), Misfit> {
     for (row, bound) in bounds.iter_mut().enumerate() {
-        *bound = offset(*bound).ok_or_else(|| Misfit { row, what: "its list has no end".to_owned() })?;
+        *bound = offset(*bound).ok_or_else(|| Misfit {
+            row,
+            why: Why::Unreadable,
+            what: "its list has no end".to_owned(),
+        })?;
     }
     Ok(())
 }
@@ -106,7 +177,7 @@ fn no_nulls(array: &ArrayRef, bounds: &[usize]) -> Result<(), Misfit> {
     match (from..to).find(|at| nulls.is_null(*at)) {
         Some(at) => {
             let row = bounds.partition_point(|bound| *bound <= at).saturating_sub(1);
-            Err(Misfit { row, what: "a value is missing (null)".to_owned() })
+            Err(Misfit { row, why: Why::Null, what: "a value is missing (null)".to_owned() })
         }
         None => Ok(()),
     }

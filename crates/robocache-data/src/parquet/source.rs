@@ -1,8 +1,8 @@
 //! The bytes of a file, read by position. The file stays open, and is refused when its path no
 //! longer leads to it or when it is not as it was when it was checked.
 
-use std::fs::{File, Metadata, OpenOptions};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use robocache::{Error, ErrorKind, Result};
 
 use super::codec::grow;
 use crate::limits::{corrupt, file_error};
+use crate::source::RegularFile;
 
 /// What tells a file from another with the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +31,7 @@ impl Identity {
 #[derive(Debug)]
 pub(super) struct Source {
     path: PathBuf,
-    file: File,
+    file: RegularFile,
     identity: Identity,
     /// Where the pages lie that were unpacked, each time.
     #[cfg(test)]
@@ -39,17 +40,11 @@ pub(super) struct Source {
 
 impl Source {
     pub(super) fn new(path: &Path) -> Result<Self> {
-        // A pipe without a writer would block the open for ever.
-        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
-        let file = file.map_err(|error| file_error(path, "cannot open", error))?;
-        let meta = file.metadata().map_err(|error| file_error(path, "cannot open", error))?;
-        if !meta.is_file() {
-            return Err(Error::new(ErrorKind::FileError, "expected a regular file").path(path));
-        }
+        let file = RegularFile::open(path)?;
         Ok(Self {
             path: path.to_path_buf(),
+            identity: Identity::new(file.metadata()),
             file,
-            identity: Identity::new(&meta),
             #[cfg(test)]
             unpacked: std::sync::Mutex::default(),
         })

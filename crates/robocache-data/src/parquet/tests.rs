@@ -139,7 +139,7 @@ fn all_properties() -> impl Iterator<Item = (String, WriterProperties)> {
 fn expected(array: &ArrayRef, rows: &Range<u64>, file: &ParquetFile, name: &str, shape: &[usize]) -> Vec<u8> {
     let part = array.slice(usize::try_from(rows.start).unwrap(), usize::try_from(rows.end - rows.start).unwrap());
     let mut tensor = file.room(name, rows, shape).unwrap();
-    numbers::fill(&part, shape.iter().product(), &mut tensor).ok().unwrap();
+    numbers::fill(&part, shape, &mut tensor).ok().unwrap();
     bits(&tensor).unwrap()
 }
 
@@ -283,7 +283,7 @@ fn rows_that_do_not_fit_are_named() {
         assert_eq!(error.file(), Some(path.as_path()), "{error}");
     };
     refuse("x", 0..100, &[3], ErrorKind::CorruptData, "column \"x\", row 90: a value is missing (null)");
-    refuse("x", 0..90, &[3], ErrorKind::CorruptData, "column \"x\", row 80: a value is missing (null)");
+    refuse("x", 61..90, &[3], ErrorKind::CorruptData, "column \"x\", row 80: a value is missing (null)");
     refuse("x", 30..70, &[3], ErrorKind::CorruptData, "column \"x\", row 60: expected 3 values, got 4");
     refuse("x", 10..11, &[5], ErrorKind::CorruptData, "column \"x\", row 10: expected 5 values, got 3");
     refuse("y", 40..60, &[], ErrorKind::CorruptData, "column \"y\", row 50: a value is missing (null)");
@@ -298,6 +298,43 @@ fn rows_that_do_not_fit_are_named() {
     let small = ParquetFile::open(&path, &Limits { max_alloc: 1 << 20, ..Limits::default() }).unwrap();
     let error = small.numbers("x", 0..50, &[1 << 20]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LimitExceeded, "{error}");
+}
+
+#[test]
+fn lists_within_lists_have_the_declared_shape() {
+    let folder = Folder::new("nested");
+    let path = folder.0.join("x.parquet");
+    let nested = |sizes: &dyn Fn(i32) -> Vec<i32>| -> ArrayRef {
+        let mut lists = ListBuilder::new(ListBuilder::new(Float32Builder::new()));
+        for row in 0..20 {
+            for size in sizes(row) {
+                (0..size).for_each(|place| lists.values().values().append_value((row * 10 + place) as f32));
+                lists.values().append(true);
+            }
+            lists.append(true);
+        }
+        Arc::new(lists.finish())
+    };
+    let columns: [(&str, ArrayRef); 3] = [
+        ("good", nested(&|_| vec![2, 2, 2])),
+        ("ragged", nested(&|row| if row < 7 { vec![3, 3] } else { vec![5, 1] })),
+        ("flat", list(Arc::new(Float32Array::from_iter_values((0..120).map(|n| n as f32))), 6, true)),
+    ];
+    write(&path, &columns, WriterProperties::builder().build());
+    let file = ParquetFile::open(&path, &Limits::default()).unwrap();
+    let refuse = |column: &str, rows: Range<u64>, shape: &[usize], words: &str| {
+        let unfit = file.fitting_numbers(column, rows, shape).unwrap_err();
+        assert_eq!((unfit.why, unfit.error.kind()), (Why::Shape, ErrorKind::CorruptData));
+        assert!(unfit.error.to_string().contains(words), "{}", unfit.error);
+    };
+    assert_eq!(file.numbers("good", 0..20, &[3, 2]).unwrap().shape(), [20, 3, 2]);
+    refuse("good", 3..5, &[2, 3], "row 3: expected values of shape [2, 3], got a list of 3 in place of 2");
+    refuse("good", 3..5, &[6], "row 3: expected values of shape [6], got lists in 2 levels");
+    assert_eq!(file.numbers("ragged", 0..7, &[2, 3]).unwrap().shape(), [7, 2, 3]);
+    refuse("ragged", 2..20, &[2, 3], "row 7: expected values of shape [2, 3], got a list of 5 in place of 3");
+    // One list of all values is in the order of the shape.
+    let flat = file.numbers("flat", 1..3, &[2, 3]).unwrap();
+    assert_eq!((flat.shape(), flat.as_slice::<f32>().unwrap()[0]), (&[2, 2, 3][..], 6.0));
 }
 
 #[test]
@@ -373,7 +410,7 @@ fn the_episodes_of_one_row_group_unpack_every_page_once() {
         places.sort_unstable();
         places.dedup();
         assert_eq!(places.len(), all, "{way}");
-        assert!(file.cache.bytes() > 0);
+        assert!(file.cache.bytes_of_all() > 0);
 
         let shared = open();
         std::thread::scope(|scope| {

@@ -122,9 +122,10 @@ impl VideoFile {
         command.env_remove("FFREPORT").env("AV_LOG_FORCE_NOCOLOR", "1");
         command.args(["-nostdin", "-hide_banner", "-nostats", "-loglevel", "repeat+level+info"]);
         if self.short.is_none() {
-            // A damaged frame ends the run instead of being patched up. Not where the end is known to be cut off:
-            // reading ahead meets it before the last whole frames are out.
-            command.arg("-xerror");
+            // A damaged frame ends the run instead of being patched up, also where the decoder's threads hide what
+            // went wrong in one of them. Not where the end is known to be cut off: reading ahead meets it before
+            // the last whole frames are out.
+            command.args(["-xerror", "-err_detect", "explode"]);
         }
         command.args(["-protocol_whitelist", "file,pipe", "-f", "mov"]);
         // The index knows the edits; the program gives the track as it is stored, so both mean the same frame.

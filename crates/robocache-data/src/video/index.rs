@@ -1,7 +1,6 @@
 //! Reads the tables of an MP4 file: where its boxes are, and what its video track says.
 
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io;
 use std::path::Path;
 
 use robocache::{Error, ErrorKind, Result};
@@ -11,6 +10,7 @@ use super::codec::{SampleEntry, sample_entry};
 use super::fragments;
 use super::samples::{self, Sample};
 use crate::limits::{Limits, corrupt, exceeds, file_error};
+use crate::source::RegularFile;
 
 /// Top-level boxes that are looked at before a file is refused.
 const MAX_BOXES: usize = 1 << 20;
@@ -59,7 +59,7 @@ struct TopBox {
 }
 
 /// Reads the index. `len` is the length of the file.
-pub(super) fn read(path: &Path, file: &mut File, len: u64, limits: &Limits) -> Result<Index> {
+pub(super) fn read(path: &Path, file: &RegularFile, len: u64, limits: &Limits) -> Result<Index> {
     let layout = Layout::scan(path, file, len)?;
     let Some(moov) = layout.boxes.iter().find(|one| one.kind == *b"moov") else {
         return Err(layout.no_moov(path));
@@ -120,7 +120,7 @@ struct Layout {
 }
 
 impl Layout {
-    fn scan(path: &Path, file: &mut File, len: u64) -> Result<Self> {
+    fn scan(path: &Path, file: &RegularFile, len: u64) -> Result<Self> {
         let mut layout = Self { boxes: Vec::new(), overrun: None, garbage: None, has_data: false };
         let mut at = 0;
         for count in 0.. {
@@ -136,8 +136,7 @@ impl Layout {
             let mut header = [0; 16];
             let wanted = usize::try_from(len - at).map_or(16, |left| left.min(16));
             let header = header.get_mut(..wanted).unwrap_or_default();
-            file.seek(SeekFrom::Start(at)).map_err(|error| file_error(path, "cannot seek", error))?;
-            file.read_exact(header).map_err(|error| file_error(path, "cannot read a box header", error))?;
+            file.read_exact_at(header, at).map_err(|error| cannot_read(path, "cannot read a box header", error))?;
             let mut fields = Fields::new(header, "box header");
             let short = fields.u32()?;
             let kind: Kind = fields.array()?;
@@ -192,24 +191,28 @@ fn metadata_limit(path: &Path, size: u64, limits: &Limits) -> Error {
     exceeds(path, format!("the video's index has {size} bytes, more than max_metadata = {}", limits.max_metadata))
 }
 
-fn load(path: &Path, file: &mut File, one: &TopBox, limits: &Limits) -> Result<Vec<u8>> {
+fn load(path: &Path, file: &RegularFile, one: &TopBox, limits: &Limits) -> Result<Vec<u8>> {
     let size = one.end.saturating_sub(one.body);
     if size > limits.max_metadata {
         return Err(metadata_limit(path, size, limits));
     }
-    let cannot = |error| file_error(path, "cannot read the video's index", error);
-    file.seek(SeekFrom::Start(one.body)).map_err(cannot)?;
     let mut bytes = Vec::new();
     // The file has these bytes, so they may be reserved.
     let wanted = usize::try_from(size).unwrap_or(usize::MAX);
     bytes.try_reserve_exact(wanted).map_err(|error| {
         Error::new(ErrorKind::OutOfMemory, format!("{size} bytes for the video's index")).caused_by(error)
     })?;
-    file.take(size).read_to_end(&mut bytes).map_err(cannot)?;
-    if bytes.len() != wanted {
-        return Err(corrupt(path, "the file became shorter while it was read"));
-    }
+    bytes.resize(wanted, 0);
+    let read = file.read_exact_at(&mut bytes, one.body);
+    read.map_err(|error| cannot_read(path, "cannot read the video's index", error))?;
     Ok(bytes)
+}
+
+fn cannot_read(path: &Path, what: &str, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => file_error(path, "the file became shorter while it was read", error),
+        _ => file_error(path, what, error),
+    }
 }
 
 fn read_moov(moov: &[u8], len: u64, limits: &Limits) -> Result<Parsed> {

@@ -16,7 +16,7 @@ mod samples;
 #[cfg(test)]
 mod tests;
 
-use std::fs::{File, Metadata};
+use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -24,7 +24,8 @@ use robocache::{Context, Error, ErrorKind, Result};
 
 pub use ffmpeg::{Ffmpeg, search_ffmpeg_in};
 
-use crate::limits::{Limits, corrupt, file_error};
+use crate::limits::{Limits, corrupt};
+use crate::source::RegularFile;
 use index::Edits;
 use samples::Sample;
 
@@ -75,8 +76,8 @@ impl VideoFile {
     ///
     /// A file whose last frames are missing is opened all the same: see [`VideoFile::short`].
     pub(crate) fn open(path: &Path, limits: &Limits) -> Result<Self> {
-        let (mut file, metadata) = open_regular(path)?;
-        let index = index::read(path, &mut file, metadata.len(), limits).map_err(|error| error.path(path))?;
+        let file = RegularFile::open(path)?;
+        let index = index::read(path, &file, file.metadata().len(), limits).map_err(|error| error.path(path))?;
         let mut samples = index.samples;
         if samples.is_empty() {
             return Err(corrupt(path, "the video track has no frames"));
@@ -85,7 +86,7 @@ impl VideoFile {
         let (first, times) = shown(&samples, index.edits, index.timescale).map_err(|error| error.path(path))?;
         Ok(Self {
             path: path.to_path_buf(),
-            stamp: stamp(&metadata),
+            stamp: stamp(file.metadata()),
             limits: *limits,
             track: index.track,
             codec: index.entry.codec,
@@ -185,8 +186,7 @@ impl VideoFile {
 
     /// Refuses a file that was replaced since its index was read.
     fn check_unchanged(&self) -> Result<()> {
-        let (_, metadata) = open_regular(&self.path)?;
-        if stamp(&metadata) == self.stamp {
+        if stamp(RegularFile::open(&self.path)?.metadata()) == self.stamp {
             return Ok(());
         }
         Err(Error::new(ErrorKind::FileError, "the file changed since its index was read").path(&self.path))
@@ -195,23 +195,6 @@ impl VideoFile {
 
 fn stamp(metadata: &Metadata) -> (u64, Option<SystemTime>) {
     (metadata.len(), metadata.modified().ok())
-}
-
-/// Opens a regular file. A pipe or device is refused before it is opened, since that may block.
-fn open_regular(path: &Path) -> Result<(File, Metadata)> {
-    let cannot = |error| file_error(path, "cannot open the video", error);
-    let refuse_others = |metadata: &Metadata| {
-        if metadata.is_file() {
-            return Ok(());
-        }
-        let what = if metadata.is_dir() { "a folder" } else { "no regular file" };
-        Err(Error::new(ErrorKind::FileError, format!("cannot open the video: it is {what}")).path(path))
-    };
-    refuse_others(&path.metadata().map_err(cannot)?)?;
-    let file = File::open(path).map_err(cannot)?;
-    let metadata = file.metadata().map_err(cannot)?;
-    refuse_others(&metadata)?;
-    Ok((file, metadata))
 }
 
 /// The part of the sorted samples that is shown: where it starts, and its times.

@@ -31,10 +31,25 @@ pub(crate) enum Column {
     Lists(Vec<Vec<f32>>),
     Texts(Vec<Vec<String>>),
     Text(Vec<String>),
+    /// Some of them missing.
+    Words(Vec<Option<String>>),
     Bytes(Vec<Vec<u8>>),
 }
 
 impl Column {
+    /// Adds the rows of another of this kind.
+    pub(crate) fn append(&mut self, other: Self) {
+        match (self, other) {
+            (Self::I64(all), Self::I64(other)) => all.extend(other),
+            (Self::F32(all), Self::F32(other)) => all.extend(other),
+            (Self::Vectors(_, all), Self::Vectors(_, other)) => all.extend(other),
+            (Self::Texts(all), Self::Texts(other)) => all.extend(other),
+            (Self::Text(all), Self::Text(other)) => all.extend(other),
+            (Self::Words(all), Self::Words(other)) => all.extend(other),
+            _ => panic!("columns of one kind"),
+        }
+    }
+
     fn array(&self) -> ArrayRef {
         match self {
             Self::I64(values) => Arc::new(Int64Array::from(values.clone())),
@@ -55,6 +70,7 @@ impl Column {
                 Arc::new(ListArray::new(item, OffsetBuffer::from_lengths(rows.iter().map(Vec::len)), values, None))
             }
             Self::Text(values) => Arc::new(StringArray::from(values.clone())),
+            Self::Words(values) => Arc::new(StringArray::from(values.clone())),
             Self::Bytes(values) => Arc::new(BinaryArray::from_iter_values(values)),
         }
     }
@@ -200,14 +216,7 @@ fn rows(episode: i64, first: i64) -> Table {
 }
 
 fn append(mut all: Table, other: Table) -> Table {
-    for ((_, all), (_, other)) in all.0.iter_mut().zip(other.0) {
-        match (all, other) {
-            (Column::I64(all), Column::I64(other)) => all.extend(other),
-            (Column::F32(all), Column::F32(other)) => all.extend(other),
-            (Column::Vectors(_, all), Column::Vectors(_, other)) => all.extend(other),
-            _ => panic!("tables of one kind"),
-        }
-    }
+    all.0.iter_mut().zip(other.0).for_each(|((_, all), (_, other))| all.append(other));
     all
 }
 

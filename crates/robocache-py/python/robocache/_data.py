@@ -20,7 +20,7 @@ from robocache._errors import FileError, InvalidArgument, Unsupported
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def dataset(path: str | os.PathLike[str]) -> _core.Dataset:
+def dataset(path: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> _core.Dataset:
     """Opens a dataset: a folder, or the name of one on the Hugging Face hub.
 
     LeRobot v2.0, v2.1 and v3.0 are read. Only the metadata is read here; episodes when asked for:
@@ -31,7 +31,14 @@ def dataset(path: str | os.PathLike[str]) -> _core.Dataset:
     A name such as "lerobot/pusht" that is no folder here is downloaded by the package
     `huggingface_hub`, where that is installed.
     """
-    place = os.fspath(path)
+    try:
+        place = os.fsdecode(path)
+    except TypeError as error:
+        raise InvalidArgument(
+            f"dataset: path: expected a path, got {type(path).__name__}",
+            op="dataset",
+            argument="path",
+        ) from error
     if not os.path.lexists(place) and _HUB_NAME.fullmatch(place):
         place = _download(place)
     return _core.open_dataset(place)

@@ -47,6 +47,10 @@ class InvalidArgument(RoboCacheError, ValueError):
     kind = "invalid_argument"
 
 
+class UnknownKey(InvalidArgument, KeyError):
+    """An `InvalidArgument` of a mapping: it has no such key. Its kind is `invalid_argument`."""
+
+
 class Unsupported(RoboCacheError, NotImplementedError):
     """Meaningful, but not implemented or not possible for this input."""
 

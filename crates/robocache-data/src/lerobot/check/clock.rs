@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::super::LeRobot;
-use super::super::read::{frame_time, nanoseconds};
+use super::super::read::{frame_time, nanoseconds, stamps as stamps_of};
 use crate::check::codes;
 use crate::check::collect::Collector;
 use crate::check::quaternions::Place;
@@ -34,12 +34,10 @@ impl Clock {
         self.stamps.as_ref()?.get(rows.clone())?.iter().map(|&stamp| nanoseconds(stamp)).collect()
     }
 
-    /// By the rule of the reader: the number of the frame over the rate, else what the file has.
+    /// By the rule of the reader; evenly where a stamp is no time, which is told.
     pub(super) fn times(&self, rows: &Range<usize>, fps: f64) -> Vec<i64> {
-        match self.frames(rows) {
-            Some(frames) => frames.iter().map(|&frame| frame_time(frame, fps)).collect(),
-            None => self.stamps(rows).unwrap_or_else(|| evenly(rows.len(), fps).collect()),
-        }
+        let seconds = self.stamps.as_ref().and_then(|all| all.get(rows.clone()));
+        stamps_of(self.frames(rows), seconds, rows.len(), fps).unwrap_or_else(|_| evenly(rows.len(), fps).collect())
     }
 
     pub(super) fn check(&self, part: &Part, fps: f64, clocks: &mut Clocks) -> Vec<Finding> {

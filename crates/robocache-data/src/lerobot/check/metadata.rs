@@ -36,7 +36,7 @@ impl LeRobot {
                 found.add(differ(level, format!("expected {said} {what} by {key:?}, the metadata lists {is}")));
             }
         }
-        let json = self.root.read(&info).and_then(|bytes| Json::parse(&info, &bytes)).ok();
+        let json = self.root.read(&info).and_then(|bytes| Json::parse(&info, &bytes, &self.root.limits)).ok();
         for (name, range) in json.as_ref().and_then(|json| json.get("splits")?.as_map()).unwrap_or_default() {
             let end = range.as_text().and_then(|text| text.split_once(':')?.1.trim().parse::<u64>().ok());
             let past_the_end = |&end: &u64| end > self.episodes.index.iter().max().map_or(0, |&last| last + 1);
@@ -127,6 +127,10 @@ impl LeRobot {
 
     /// Episodes whose tasks are not in the list.
     fn check_tasks(&self, found: &mut Collector) {
+        for &number in &self.episodes.null_tasks {
+            let text = "expected the words of a task, they are missing (null)";
+            found.add(Finding::warning(&codes::TEXT_MISSING, text).episode(number));
+        }
         if self.tasks.is_empty() {
             return;
         }

@@ -39,7 +39,8 @@ struct Plan {
 
 /// What was seen over all episodes.
 struct Totals {
-    streams: Vec<Seen>,
+    /// `None` before the first sample.
+    streams: Vec<Option<Seen>>,
     /// Streams whose statistics are not those of the whole dataset.
     partial: Vec<bool>,
     clocks: clock::Clocks,
@@ -61,7 +62,7 @@ impl LeRobot {
             first_index: self.first_indices(),
         };
         let mut totals = Totals {
-            streams: self.streams.iter().map(Seen::new).collect(),
+            streams: self.streams.iter().map(|_| None).collect(),
             // Rows of two episodes are seen twice, those of none not at all.
             partial: vec![!rows_are_clear; self.streams.len()],
             clocks: clock::Clocks::default(),
@@ -79,7 +80,7 @@ impl LeRobot {
         let mut take = |_, findings: Vec<Finding>| camera::add_to(findings, &mut found);
         in_order(plan.videos.len(), progress, &|task, _| self.check_video(plan.videos.get(task)), &mut take)?;
         for (stream, seen) in self.streams.iter().zip(&totals.streams) {
-            found.extend(over_all(stream, seen));
+            found.extend(seen.iter().flat_map(|seen| over_all(stream, seen)));
         }
         plan.stats.compare_all(self, &totals, &mut found);
         totals.clocks.finish(self, &mut found);

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use robocache::{Error, ErrorKind, Tensor};
+use robocache::{Error, Tensor};
 
 use super::super::LeRobot;
 use super::super::episodes::{has, integers, seconds};
@@ -17,7 +17,7 @@ use crate::check::values::{Part, Seen, look};
 use crate::check::work::Stop;
 use crate::findings::{Finding, Level};
 use crate::model::{Kind, StreamInfo};
-use crate::parquet::ParquetFile;
+use crate::parquet::{ParquetFile, Why};
 
 /// What one task found.
 pub(super) struct BlockOutcome {
@@ -35,8 +35,12 @@ impl BlockOutcome {
     pub(super) fn add_to(self, totals: &mut Totals, found: &mut Collector) {
         found.extend(self.findings);
         self.of_file.into_iter().for_each(|finding| found.add_for_file(finding));
-        for (total, seen) in totals.streams.iter_mut().zip(&self.streams) {
-            seen.iter().for_each(|seen| total.merge(seen));
+        for (total, seen) in totals.streams.iter_mut().zip(self.streams) {
+            match (total, seen) {
+                (Some(total), Some(seen)) => total.merge(&seen),
+                (total, seen @ Some(_)) => *total = seen,
+                (_, None) => {}
+            }
         }
         totals.partial.iter_mut().zip(&self.partial).for_each(|(total, partial)| *total |= partial);
         totals.clocks.merge(&self.clocks);
@@ -68,8 +72,10 @@ impl LeRobot {
             return out;
         };
         let opened = self.table_path(first).and_then(|path| Ok((self.table(first)?, path)));
+        let opened = opened.and_then(|(table, path)| table.ensure_known_codec().map(|()| (table, path)));
         let (table, path): (Arc<ParquetFile>, PathBuf) = match opened {
             Ok(opened) => opened,
+            // Also a file whose compression nobody here knows is told once, not for each column.
             Err(error) => {
                 out.findings.extend(block.of_file.iter().map(|all| self.cannot_open(all, first, &error)));
                 out.partial.fill(true);
@@ -109,7 +115,12 @@ impl LeRobot {
                     self.check_numbers_of(plan, place, stream, &rows, &mut out)
                 }
                 Kind::Image => out.findings.extend(self.check_pictures(stream, &rows, stop)),
-                Kind::Video | Kind::Depth | Kind::Text => {}
+                Kind::Depth if !self.is_camera(&stream.name) => {
+                    out.findings.extend(self.check_pictures(stream, &rows, stop))
+                }
+                Kind::Text => out.findings.extend(self.check_texts(stream, &rows, stop)),
+                // Cameras were looked at with the episodes.
+                Kind::Video | Kind::Depth => {}
             }
         }
         out
@@ -242,8 +253,14 @@ impl LeRobot {
             is_partial(out);
             return;
         }
+        if Seen::bytes(stream.width()) > self.root.limits.max_alloc {
+            is_partial(out);
+            let text = format!("its samples of shape {:?} are too large to be looked at (max_alloc)", stream.shape);
+            out.of_file.push(Finding::warning(&codes::UNREADABLE_FILE, text).stream(&stream.name));
+            return;
+        }
         let parts: Vec<Part> = rows.parts.iter().map(|(_, part)| part.clone()).collect();
-        let read = |range| rows.table.numbers(&stream.name, range, &stream.shape);
+        let read = |range| rows.table.fitting_numbers(&stream.name, range, &stream.shape);
         if let Ok(tensor) = read(rows.range.clone()) {
             self.take_numbers(plan, place, stream, &tensor, &parts, out);
             return;
@@ -256,9 +273,9 @@ impl LeRobot {
                     let all = Part { episode: part.episode, rows: 0..part.rows.len() };
                     self.take_numbers(plan, place, stream, &tensor, &[all], out);
                 }
-                Err(error) => {
+                Err(unfit) => {
                     is_partial(out);
-                    let finding = finding_of(&self.root, Level::Error, misfit(&error), &error);
+                    let finding = finding_of(&self.root, Level::Error, misfit(unfit.why), &unfit.error);
                     out.findings.push(finding.episode(part.episode).stream(&stream.name));
                 }
             }
@@ -315,12 +332,11 @@ fn part_of<'a>(column: &'a Option<Vec<i64>>, part: &Part) -> Option<&'a [i64]> {
 }
 
 /// What it means that numbers could not be read.
-fn misfit(error: &Error) -> &'static crate::check::Code {
-    let text = error.to_string();
-    match error.kind() {
-        ErrorKind::CorruptData if text.contains("values, got") => &codes::SHAPE_DIFFERS,
-        ErrorKind::CorruptData if text.contains("(null)") => &codes::NOT_FINITE,
-        _ => &codes::UNREADABLE_FILE,
+fn misfit(why: Why) -> &'static crate::check::Code {
+    match why {
+        Why::Shape => &codes::SHAPE_DIFFERS,
+        Why::Null => &codes::NOT_FINITE,
+        Why::Unreadable => &codes::UNREADABLE_FILE,
     }
 }
 

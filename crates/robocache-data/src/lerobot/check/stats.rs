@@ -9,6 +9,7 @@ use super::super::LeRobot;
 use super::super::episodes::for_each_line;
 use super::super::info::Version;
 use super::{Totals, finding_of};
+use crate::check::channels::Channels;
 use crate::check::codes;
 use crate::check::collect::Collector;
 use crate::check::stats::{Declared, compare};
@@ -55,13 +56,13 @@ impl Stats {
     }
 
     fn read_whole(dataset: &LeRobot, path: &Path) -> Result<Self> {
-        let json = Json::parse_loosely(path, &dataset.root.read(path)?)?;
+        let json = Json::parse_loosely(path, &dataset.root.read(path)?, &dataset.root.limits)?;
         Ok(Self::Whole(of_streams(dataset, &json)))
     }
 
     fn read_lines(dataset: &LeRobot, path: &Path) -> Result<Self> {
         let mut all = HashMap::new();
-        for_each_line(path, &dataset.root.read(path)?, |json| {
+        for_each_line(path, &dataset.root.read(path)?, &dataset.root.limits, |json| {
             let episode = json.get("episode_index").and_then(Json::as_count);
             if let (Some(episode), Some(stats)) = (episode, json.get("stats")) {
                 all.insert(episode, of_streams(dataset, stats));
@@ -94,7 +95,15 @@ impl Stats {
                     match declared {
                         // Why it is only a part was reported.
                         Some(declared) if !partial => {
-                            let finding = compare(stream, declared, &seen.channels);
+                            let finding = match seen {
+                                Some(seen) => compare(stream, declared, &seen.channels),
+                                // No sample was seen.
+                                None => compare(
+                                    stream,
+                                    &Declared { count: declared.count, ..Declared::default() },
+                                    &Channels::default(),
+                                ),
+                            };
                             found.extend(finding.map(|finding| finding.path(Path::new(WHOLE))));
                         }
                         None if has_stats(stream) => {

@@ -7,14 +7,14 @@ use arrow_array::{Array, ArrayRef, BinaryArray};
 use arrow_schema::DataType;
 
 use super::super::LeRobot;
-use super::super::episodes::{has, strings};
+use super::super::episodes::{has, is_text, strings};
 use super::super::streams::BOOKKEEPING;
 use super::rows::Rows;
 use super::{exists, finding_of};
 use crate::check::codes;
 use crate::check::work::Stop;
 use crate::findings::{Finding, Level};
-use crate::image::image_size;
+use crate::image::image_header;
 use crate::model::{Kind, StreamInfo};
 use crate::parquet::ParquetFile;
 
@@ -35,7 +35,9 @@ impl LeRobot {
                 found.push(Finding::new(level, &codes::COLUMN_MISSING, text).stream(name));
             } else if let Some(stream) = self.streams.iter().find(|stream| stream.name == name) {
                 found.extend(wrong_type(stream, table));
-            } else if let Some(stored) = table.number_type(name).filter(|stored| stored.name() != feature.dtype) {
+            } else if BOOKKEEPING.contains(&name)
+                && let Some(stored) = table.number_type(name).filter(|stored| stored.name() != feature.dtype)
+            {
                 let text = format!("expected {} as declared, the file holds {stored}", feature.dtype);
                 found.push(Finding::warning(&codes::DTYPE_DIFFERS, text).stream(name));
             }
@@ -80,6 +82,33 @@ impl LeRobot {
         found
     }
 
+    /// Every text: whether it can be read, and is there.
+    pub(super) fn check_texts(&self, stream: &StreamInfo, rows: &Rows<'_>, stop: &Stop) -> Vec<Finding> {
+        let mut found = Vec::new();
+        // What is no text was reported with the columns of the file.
+        if is_text(rows.table, &stream.name) != Some(true) {
+            return found;
+        }
+        for (_, part) in &rows.parts {
+            if stop.asked() {
+                break;
+            }
+            let [start, end] = [part.rows.start, part.rows.end].map(|row| rows.range.start.saturating_add(row as u64));
+            let problem = match rows.table.read(&[&stream.name], start..end) {
+                Ok(columns) => columns.first().and_then(missing_texts),
+                Err(error) => Some(finding_of(&self.root, Level::Error, &codes::UNREADABLE_FILE, &error)),
+            };
+            let place = |finding: Finding| finding.episode(part.episode).stream(&stream.name);
+            found.extend(problem.map(|finding| place(finding).path(self.root.shown(rows.path))));
+        }
+        found
+    }
+
+    /// Whether a stream's pictures are in videos.
+    pub(super) fn is_camera(&self, stream: &str) -> bool {
+        self.episodes.cameras.iter().any(|camera| camera.key == stream)
+    }
+
     fn wrong_picture(&self, stream: &StreamInfo, rows: &Rows<'_>, column: &ArrayRef, first: u64) -> Option<Finding> {
         let files = column.as_struct_opt().and_then(|fields| fields.column_by_name("path")).and_then(strings);
         let files: Vec<&str> = files.map(Iterator::collect).unwrap_or_default();
@@ -97,16 +126,21 @@ impl LeRobot {
     }
 
     fn wrong_size(&self, stream: &StreamInfo, rows: &Rows<'_>, bytes: &[u8], sample: u64) -> Option<Finding> {
-        let size = match image_size(rows.path, bytes, &self.root.limits) {
-            Ok(size) => [size.height, size.width, size.channels],
+        let (size, bits) = match image_header(rows.path, bytes, &self.root.limits) {
+            Ok((size, bits)) => ([size.height, size.width, size.channels], bits),
             Err(error) => {
                 let mut finding = finding_of(&self.root, Level::Error, &codes::UNREADABLE_FILE, &error);
                 finding.message = format!("expected a picture in sample {sample}: {}", finding.message);
                 return Some(finding);
             }
         };
-        let text = format!("expected pictures of {:?} as declared, sample {sample} is {size:?}", stream.shape);
-        (size != stream.shape.as_slice()).then(|| Finding::error(&codes::SHAPE_DIFFERS, text))
+        if size != stream.shape.as_slice() {
+            let text = format!("expected pictures of {:?} as declared, sample {sample} is {size:?}", stream.shape);
+            return Some(Finding::error(&codes::SHAPE_DIFFERS, text));
+        }
+        let most = stream.dtype.map_or(1, |dtype| dtype.size()) * 8;
+        let text = format!("expected pictures of {most} bits per value, sample {sample} has {bits}");
+        (bits > most).then(|| Finding::error(&codes::DTYPE_DIFFERS, text))
     }
 
     /// A picture that is a file of its own: whether it is there. Its content is not looked at.
@@ -129,6 +163,7 @@ fn wrong_type(stream: &StreamInfo, table: &ParquetFile) -> Option<Finding> {
     let expected = match stream.kind {
         Kind::Scalar | Kind::Vector | Kind::PointCloud => stream.dtype.filter(|_| stored != stream.dtype)?.name(),
         Kind::Image | Kind::Depth if stored.is_some() => "pictures",
+        Kind::Text if is_text(table, &stream.name) == Some(false) => "text",
         _ => return None,
     };
     let text = format!(
@@ -136,6 +171,17 @@ fn wrong_type(stream: &StreamInfo, table: &ParquetFile) -> Option<Finding> {
         stored.map_or(field.data_type().to_string(), |d| d.to_string())
     );
     Some(Finding::error(&codes::DTYPE_DIFFERS, text).stream(&stream.name))
+}
+
+/// Texts that are null.
+fn missing_texts(column: &ArrayRef) -> Option<Finding> {
+    let first = (0..column.len()).find(|&sample| column.is_null(sample))?;
+    let text = format!(
+        "expected a text in each of {} samples, {} are missing (null) and read as empty; first in sample {first}",
+        column.len(),
+        column.null_count()
+    );
+    Some(Finding::warning(&codes::TEXT_MISSING, text))
 }
 
 /// The bytes of pictures in a column; `None` where it holds something else.

@@ -248,6 +248,34 @@ fn damaged_streams_give_errors_and_never_hang() {
 }
 
 #[test]
+fn a_damaged_frame_is_an_error_each_time() {
+    let Some(ffmpeg) = ffmpeg() else { return };
+    let folder = Folder::new();
+    let path = folder.0.join("h264.mp4");
+    let options = ["-c:v", "libx264", "-bf", "2", "-pix_fmt", "yuv420p", "-g", "12", "-s", "160x120"];
+    if make(&ffmpeg, &path, &options).is_none() {
+        return;
+    }
+    let bytes = std::fs::read(&path).unwrap();
+    let data = bytes.windows(4).position(|window| window == b"mdat").unwrap() + 4;
+    let end = bytes.windows(4).position(|window| window == b"moov").unwrap() - 4;
+    let mut random = Random(5);
+    let mut seen = 0;
+    for round in 0..scaled(6) {
+        let mut bytes = bytes.clone();
+        let at = data + 1000 + random.below(end - data - 1060);
+        bytes[at..at + 30].iter_mut().for_each(|byte| *byte = u8::try_from(random.below(256)).unwrap());
+        let video = open(&folder.file("damaged.mp4", &bytes)).unwrap();
+        let wanted: Vec<usize> = (0..video.frames()).collect();
+        let errors = (0..10).filter(|_| decode_all(&video, &ffmpeg, &wanted, PixelFormat::Rgb8).is_err()).count();
+        // Some damage is a good bitstream of another picture; what is seen once is seen always.
+        assert!(errors == 0 || errors == 10, "60 round {round}: {errors} of 10 reads failed");
+        seen += usize::from(errors == 10);
+    }
+    assert!(seen > 0, "60 no damage was seen");
+}
+
+#[test]
 fn frames_past_the_end_and_changed_files_are_refused() {
     let Some(ffmpeg) = ffmpeg() else { return };
     let folder = Folder::new();
