@@ -40,6 +40,7 @@ def work(rank: int, cache_path: str, rendezvous: str) -> None:
         assert len(numbers) == len(set(numbers)), "a sample was seen twice"
         if rank == 0:
             print(f"epoch {loader.epoch}: loss {loss.item():.4f}, {len(numbers)} samples once each")
+    dist.barrier()  # nobody hangs up while another still talks
     dist.destroy_process_group()
 
 

@@ -89,6 +89,28 @@ pub struct Span {
     pub end: usize,
 }
 
+/// Spans must cover the columns once, and blending needs floats.
+pub(crate) fn ensure_spans(name: &str, spans: &[Span], width: usize, dtype: Option<DType>) -> Result<()> {
+    let mut next = 0;
+    for span in spans {
+        ensure!(
+            span.start == next && span.end > span.start,
+            "methods",
+            "{name:?}: columns {next} on are not covered once"
+        );
+        let blends = matches!(span.method, Interpolation::Linear | Interpolation::Slerp);
+        ensure!(
+            !blends || dtype.is_some_and(DType::is_float),
+            "methods",
+            "{name:?}: {} needs floats",
+            span.method.name()
+        );
+        next = span.end;
+    }
+    ensure!(next == width, "methods", "{name:?}: {next} of {width} columns are covered");
+    Ok(())
+}
+
 /// A signal that all episodes of a dataset may have.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StreamInfo {

@@ -15,6 +15,14 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Does engine work with the interpreter released, so that other Python threads go on. The work is
 /// given a question to ask a few times a second: whether a signal came and it should stop.
 pub(crate) fn engine<T: Send>(py: Python<'_>, work: impl FnOnce(&dyn Fn() -> bool) -> Result<T> + Send) -> PyResult<T> {
+    engine_shared(py, |interrupt| work(interrupt))
+}
+
+/// As [`engine`], with a question that helping threads can ask too.
+pub(crate) fn engine_shared<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce(&(dyn Fn() -> bool + Sync)) -> Result<T> + Send,
+) -> PyResult<T> {
     let signal = Mutex::new(None);
     let result = py.detach(|| {
         work(&|| {

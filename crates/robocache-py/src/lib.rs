@@ -48,6 +48,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<dataset::Stream>()?;
     module.add_class::<dataset::StreamInfo>()?;
     module.add_class::<loader::Batches>()?;
+    module.add_class::<loader::Order>()?;
     module.add_class::<loader::Windows>()?;
     Ok(())
 }

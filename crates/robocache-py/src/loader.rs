@@ -1,16 +1,22 @@
 //! Windows and the loader, as Python sees them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use robocache::{Error, Result};
 use robocache_data::loader::{
-    Anchor, Batch, Column, ImageType, Normalize, Order, Prefetch, WindowOptions, Windows as DataWindows,
+    Anchor, Batch, Column, ImageType, Normalize, Order as DataOrder, Prefetch, WindowOptions, Windows as DataWindows,
+    Work,
 };
 
 use crate::cache::{Cache, spans};
 use crate::{array, enter, errors};
+
+/// How often a signal is asked for, in milliseconds.
+const LOOK: u64 = 50;
 
 /// All samples of a cache under some options.
 #[pyclass(frozen, module = "robocache")]
@@ -22,7 +28,7 @@ pub(crate) struct Windows {
 impl Windows {
     #[new]
     #[pyo3(signature = (cache, delta_timestamps, streams, anchor, rate, methods, tolerance_s, causal, time_offset,
-        normalize, image_dtype, episodes))]
+        max_gap, normalize, image_dtype, episodes))]
     #[expect(clippy::too_many_arguments, reason = "the keywords of rc.Loader")]
     fn new(
         py: Python<'_>,
@@ -35,6 +41,7 @@ impl Windows {
         tolerance_s: f64,
         causal: bool,
         time_offset: Vec<(String, f64)>,
+        max_gap: Vec<(String, f64)>,
         normalize: Vec<(String, String)>,
         image_dtype: &str,
         episodes: Option<Vec<usize>>,
@@ -53,6 +60,7 @@ impl Windows {
                 tolerance_s,
                 causal,
                 time_offset,
+                max_gap,
                 normalize: normalize
                     .iter()
                     .map(|(name, how)| Ok((name.clone(), scaling(how)?)))
@@ -78,15 +86,60 @@ impl Windows {
         usize::try_from(self.inner.len()).unwrap_or(usize::MAX)
     }
 
-    /// The batch of these samples, made here and now.
-    fn batch<'py>(&self, py: Python<'py>, numbers: Vec<u64>) -> PyResult<Bound<'py, PyDict>> {
-        let batch = enter::engine(py, |_| make(&self.inner, numbers.into_iter()))?;
+    /// The tasks of all sources by their numbers.
+    #[getter]
+    fn tasks(&self) -> Vec<String> {
+        self.inner.tasks().to_vec()
+    }
+
+    /// What tells these samples from others.
+    fn identity<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let identity = enter::engine(py, |_| self.inner.identity())?;
+        let dict = PyDict::new(py);
+        dict.set_item("sources", identity.sources)?;
+        dict.set_item("episodes", identity.episodes)?;
+        dict.set_item("anchor", identity.anchor)?;
+        Ok(dict)
+    }
+
+    /// The batch of these samples, made here and now, and the numbers of their tasks.
+    fn batch<'py>(&self, py: Python<'py>, numbers: Vec<u64>) -> PyResult<(Bound<'py, PyDict>, Vec<i64>)> {
+        let batch = enter::engine_shared(py, |interrupt| {
+            let (begun, looked) = (Instant::now(), AtomicU64::new(0));
+            // Asking takes the interpreter's lock.
+            let stop = || {
+                let now = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+                let is_due = now.saturating_sub(looked.load(Ordering::Relaxed)) >= LOOK;
+                is_due && {
+                    looked.store(now, Ordering::Relaxed);
+                    interrupt()
+                }
+            };
+            make(&self.inner, numbers.into_iter(), &Work { stop: &stop, threads: 1 })
+        })?;
         to_dict(py, batch)
     }
 
+    /// Which sample comes when.
+    fn order(&self, py: Python<'_>, shuffle: bool, seed: u64, weights: Option<Vec<f64>>) -> PyResult<Order> {
+        let order = DataOrder::new(&self.inner, shuffle, seed, weights.as_deref());
+        let order = order.map_err(|error| errors::to_python(py, &error.op("Loader")))?;
+        Ok(Order { windows: Arc::clone(&self.inner), inner: Arc::new(order) })
+    }
+}
+
+/// Which sample comes when.
+#[pyclass(frozen, module = "robocache")]
+pub(crate) struct Order {
+    windows: Arc<DataWindows>,
+    inner: Arc<DataOrder>,
+}
+
+#[pymethods]
+impl Order {
     /// Batches of an epoch in order, made ahead by threads: `size` samples each, every
     /// `world_size`-th batch from `rank` on, starting at a position.
-    #[pyo3(signature = (epoch, start, size, rank, world_size, drop_last, shuffle, seed, weights, threads, prefetch))]
+    #[pyo3(signature = (epoch, start, size, rank, world_size, drop_last, threads, prefetch))]
     #[expect(clippy::too_many_arguments, reason = "the keywords of rc.Loader")]
     fn batches(
         &self,
@@ -97,22 +150,22 @@ impl Windows {
         rank: u64,
         world_size: u64,
         drop_last: bool,
-        shuffle: bool,
-        seed: u64,
-        weights: Option<Vec<f64>>,
         threads: usize,
         prefetch: usize,
     ) -> PyResult<Batches> {
-        let fail = |error: Error| errors::to_python(py, &error.op("Loader"));
-        let order = Order::new(&self.inner, shuffle, seed, weights.as_deref()).map_err(fail)?;
-        let windows = Arc::clone(&self.inner);
-        let step = size * world_size;
-        let prefetch = Prefetch::new(threads, prefetch, move |number| {
-            let positions = share(start + number.checked_mul(step)?, order.len(), size, rank, world_size, drop_last)?;
+        let (windows, order) = (Arc::clone(&self.windows), Arc::clone(&self.inner));
+        let step = size.saturating_mul(world_size);
+        // Threads that find no batch to begin help with the pictures of those that are begun.
+        let at_once = threads.min(prefetch).max(1);
+        let each = threads / at_once;
+        let prefetch = Prefetch::new(at_once, prefetch, move |number, stop| {
+            let first = number.checked_mul(step)?.checked_add(start)?;
+            let positions = share(first, order.len(), size, rank, world_size, drop_last)?;
             let epoch = order.epoch(epoch);
-            Some(make(&windows, positions.map(|position| epoch.at(position))))
+            let work = Work { stop, threads: each };
+            Some(make(&windows, positions.map(|position| epoch.at(position)), &work))
         });
-        Ok(Batches { prefetch: prefetch.map_err(fail)? })
+        Ok(Batches { prefetch: prefetch.map_err(|error| errors::to_python(py, &error.op("Loader")))? })
     }
 }
 
@@ -136,9 +189,9 @@ fn share(start: u64, len: u64, size: u64, rank: u64, world_size: u64, drop_last:
     Some(if first == end { len - 1..len } else { first..end })
 }
 
-fn make(windows: &DataWindows, numbers: impl Iterator<Item = u64>) -> Result<Batch> {
+fn make(windows: &DataWindows, numbers: impl Iterator<Item = u64>, work: &Work<'_>) -> Result<Batch> {
     let samples = numbers.map(|number| windows.sample(number)).collect::<Result<Vec<_>>>()?;
-    windows.batch(&samples)
+    windows.batch(&samples, work).map_err(|error| error.op("Loader"))
 }
 
 fn scaling(name: &str) -> Result<Normalize> {
@@ -153,15 +206,17 @@ fn scaling(name: &str) -> Result<Normalize> {
     }
 }
 
-fn to_dict(py: Python<'_>, batch: Batch) -> PyResult<Bound<'_, PyDict>> {
+/// The columns by name, and the numbers of the tasks.
+fn to_dict(py: Python<'_>, batch: Batch) -> PyResult<(Bound<'_, PyDict>, Vec<i64>)> {
     let dict = PyDict::new(py);
     for (name, column) in batch.columns {
         match column {
             Column::Numbers(tensor) => dict.set_item(name, array::from_tensor(py, Arc::new(tensor))?)?,
-            Column::Text(texts) => dict.set_item(name, PyList::new(py, texts)?)?,
+            Column::Words(texts) => dict.set_item(name, PyList::new(py, texts)?)?,
+            Column::Texts(texts) => dict.set_item(name, PyList::new(py, texts)?)?,
         }
     }
-    Ok(dict)
+    Ok((dict, batch.tasks))
 }
 
 /// Batches as they come.
@@ -176,7 +231,7 @@ impl Batches {
         this
     }
 
-    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyDict>, Vec<i64>)>> {
         let next = enter::engine(py, |interrupt| {
             self.prefetch.next(interrupt).transpose().map_err(|error| error.op("Loader"))
         })?;

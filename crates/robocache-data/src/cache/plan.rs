@@ -6,7 +6,7 @@ use robocache::{DType, Error, ErrorKind, Result, ensure};
 
 use super::layout::{CachedSource, CachedStream, Encoding, FORMAT, Plan, Skipped, Unit, VERSION, whole};
 use crate::findings::Finding;
-use crate::model::{Dataset, Interpolation, Kind, Span, StreamInfo, Values};
+use crate::model::{Dataset, Interpolation, Kind, Span, StreamInfo, Values, ensure_spans};
 
 /// Bytes that the largest stream of a unit should take: few enough files for any number of maps,
 /// small enough to be done again after a crash.
@@ -408,26 +408,4 @@ fn picture_shape(dataset: &Dataset, place: usize) -> Result<Option<[usize; 3]>> 
         }
     }
     failure.map_or(Ok(None), Err)
-}
-
-/// Spans must cover the columns once, and blending needs floats.
-fn ensure_spans(name: &str, spans: &[Span], width: usize, dtype: Option<DType>) -> Result<()> {
-    let mut next = 0;
-    for span in spans {
-        ensure!(
-            span.start == next && span.end > span.start,
-            "methods",
-            "{name:?}: columns {next} on are not covered once"
-        );
-        let blends = matches!(span.method, Interpolation::Linear | Interpolation::Slerp);
-        ensure!(
-            !blends || dtype.is_some_and(DType::is_float),
-            "methods",
-            "{name:?}: {} needs floats",
-            span.method.name()
-        );
-        next = span.end;
-    }
-    ensure!(next == width, "methods", "{name:?}: {next} of {width} columns are covered");
-    Ok(())
 }

@@ -3,20 +3,23 @@
 use robocache::{DType, Error, ErrorKind, Result, Tensor};
 
 use super::Windows;
-use super::episodes::{Sample, View};
+use super::episodes::{Clock, Rows, Sample, View, look};
 use super::gather::{Place, blend, find, pick, write_numbers, write_pixels};
-use super::spec::{Anchor, Key};
+use super::spec::{Anchor, Key, lies_together};
+use super::stamps::Times;
+use super::tasks::TASK_INDEX;
 use crate::cache::Encoding;
 use crate::image::{Pixels, decode_image};
-use crate::model::Interpolation;
 
 /// A column of a batch.
 #[derive(Debug)]
 pub enum Column {
     /// `[batch, ...]`.
     Numbers(Tensor),
-    /// One text per sample, or several with an axis of time.
-    Text(Vec<Vec<String>>),
+    /// One text per sample.
+    Words(Vec<String>),
+    /// Several per sample, one for each step.
+    Texts(Vec<Vec<String>>),
 }
 
 /// Windows of some samples.
@@ -24,43 +27,103 @@ pub enum Column {
 pub struct Batch {
     /// Columns by name, in order.
     pub columns: Vec<(String, Column)>,
+    /// The number of every sample's task; -1 for none.
+    pub tasks: Vec<i64>,
+}
+
+/// How a batch is made.
+#[derive(Clone, Copy)]
+pub struct Work<'a> {
+    /// Asked before every sample and every picture: whether nobody wants the batch any more.
+    pub stop: &'a (dyn Fn() -> bool + Sync),
+    /// Threads that share the pictures.
+    pub threads: usize,
+}
+
+impl std::fmt::Debug for Work<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Work").field("threads", &self.threads).finish_non_exhaustive()
+    }
+}
+
+impl Work<'_> {
+    fn check(&self) -> Result<()> {
+        if (self.stop)() { Err(Error::new(ErrorKind::Interrupted, "interrupted")) } else { Ok(()) }
+    }
+}
+
+/// A sample, and when it is.
+#[derive(Debug, Clone, Copy)]
+struct Anchored<'w> {
+    sample: Sample,
+    view: &'w View<'w>,
+    time: i64,
+    /// Nanoseconds since the episode's first anchor.
+    since: i64,
 }
 
 impl Windows {
     /// Makes the batch of these samples.
-    pub fn batch(&self, samples: &[Sample]) -> Result<Batch> {
+    pub fn batch(&self, samples: &[Sample], work: &Work<'_>) -> Result<Batch> {
+        let samples: Vec<Anchored<'_>> = samples.iter().map(|&sample| self.anchored(sample)).collect::<Result<_>>()?;
         let mut columns = Vec::new();
         for (number, key) in self.keys.iter().enumerate() {
-            if key.meta.encoding == Encoding::Text {
-                columns.push((key.name.clone(), Column::Text(self.texts(number, key, samples)?)));
-                continue;
-            }
-            let (values, pads) = self.numbers(number, key, samples)?;
-            columns.push((key.name.clone(), Column::Numbers(values)));
-            if let Some(pads) = pads {
+            let (column, pads) = if key.meta.encoding == Encoding::Text {
+                self.texts(number, key, &samples, work)?
+            } else {
+                self.numbers(number, key, &samples, work)?
+            };
+            columns.push((key.name.clone(), column));
+            if key.has_time {
                 columns.push((format!("{}_is_pad", key.name), Column::Numbers(pads)));
             }
         }
-        columns.extend(self.bookkeeping(samples)?);
-        Ok(Batch { columns })
+        let tasks: Vec<i64> = samples.iter().map(|sample| self.task(sample)).collect();
+        columns.extend(self.bookkeeping(&samples, &tasks)?);
+        Ok(Batch { columns, tasks })
     }
 
     fn view(&self, sample: Sample) -> Result<&View<'_>> {
-        // SAFETY: `self` owns the cache and the views, and drops the views first.
-        unsafe { self.views.get(&self.cache, &self.selection, &self.keys, &self.anchor, sample.episode) }
+        let look = || look(&self.cache, self.episode_of(sample), &self.keys, &self.anchor, &self.tasks);
+        // SAFETY: it points into the cache, which `self` owns and drops after the views.
+        unsafe { self.views.get(sample.episode, look) }
     }
 
-    /// When a sample's anchor is.
-    fn anchor_time(&self, view: &View<'_>, sample: Sample) -> Result<i64> {
-        if let Anchor::Rate(rate) = self.anchor {
-            return Ok(view.start + (sample.anchor as f64 * 1e9 / rate).round() as i64);
+    fn anchored(&self, sample: Sample) -> Result<Anchored<'_>> {
+        let view = self.view(sample)?;
+        let (first, time) = match (view.clock, &self.anchor) {
+            (Clock::Grid(start), Anchor::Rate(rate)) => {
+                (Some(start), Some(start.saturating_add((sample.anchor as f64 * 1e9 / rate).round() as i64)))
+            }
+            (Clock::Grid(_), _) => (None, None),
+            (Clock::Stamps(times), _) => nth(times, sample.anchor),
+            (Clock::Stream(stream), _) => nth(&self.stamps(view, stream)?, sample.anchor),
+        };
+        let (Some(first), Some(time)) = (first, time) else {
+            return Err(Error::invalid("sample", "there is no such anchor"));
+        };
+        Ok(Anchored { sample, view, time: time.saturating_sub(self.late), since: time.saturating_sub(first) })
+    }
+
+    /// The stamps of a stream that does not lie together.
+    fn stamps(&self, view: &View<'_>, stream: usize) -> Result<Times<'static>> {
+        if self.cache.count(view.place, stream) == 0 {
+            return Ok(Times::Map(&[]));
         }
-        let time = usize::try_from(sample.anchor).ok().and_then(|anchor| view.anchors.times.get(anchor)).copied();
-        time.ok_or_else(|| Error::invalid("sample", "there is no such anchor"))
+        let read = || self.cache.times(view.place, stream);
+        Ok(Times::Held(self.stamps.get(view.place, stream, read)?))
     }
 
-    /// Values and, with an axis of time, what is padding.
-    fn numbers(&self, number: usize, key: &Key, samples: &[Sample]) -> Result<(Tensor, Option<Tensor>)> {
+    /// The stamps of a key in an episode.
+    fn times<'w>(&'w self, number: usize, key: &Key, view: &'w View<'_>) -> Result<Times<'w>> {
+        if lies_together(&key.meta) {
+            return Ok(Times::Map(view.rows.get(number).map(|rows| rows.times).unwrap_or_default()));
+        }
+        self.stamps(view, key.stream)
+    }
+
+    /// Values, and what is padding.
+    fn numbers(&self, number: usize, key: &Key, samples: &[Anchored<'_>], work: &Work<'_>) -> Result<(Column, Tensor)> {
         let dtype = key.dtype.ok_or_else(|| Error::invalid("stream", "it holds text"))?;
         let steps = key.offsets.len();
         let mut shape = vec![samples.len()];
@@ -73,15 +136,61 @@ impl Windows {
         let row = key.width() * dtype.size();
         let bytes = bytes_mut(&mut values);
         let pad = pads.as_mut_slice::<bool>()?;
-        let mut scratch = Vec::new();
-        for (at, &sample) in samples.iter().enumerate() {
-            let view = self.view(sample)?;
-            let anchor = self.anchor_time(view, sample)?;
-            let window = bytes.get_mut(at * steps * row..(at + 1) * steps * row).unwrap_or_default();
-            let pads = pad.get_mut(at * steps..(at + 1) * steps).unwrap_or_default();
-            self.window(number, key, view, sample, anchor, window, pads, &mut scratch)?;
+        // Numbers are copied faster than threads are started.
+        let threads = if key.is_picture() { work.threads.clamp(1, samples.len().max(1)) } else { 1 };
+        if threads == 1 {
+            self.fill(number, key, samples, bytes, pad, work)?;
+        } else {
+            let each = samples.len().div_ceil(threads);
+            let parts = samples.chunks(each).zip(bytes.chunks_mut((each * steps * row).max(1)));
+            let parts = parts.zip(pad.chunks_mut((each * steps).max(1)));
+            std::thread::scope(|scope| {
+                let fill =
+                    |((samples, bytes), pad)| scope.spawn(move || self.fill(number, key, samples, bytes, pad, work));
+                let workers: Vec<_> = parts.map(fill).collect();
+                let join = |worker: std::thread::ScopedJoinHandle<'_, Result<()>>| {
+                    worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                };
+                workers.into_iter().try_for_each(join)
+            })?;
         }
-        Ok((values, key.has_time.then_some(pads)))
+        Ok((Column::Numbers(values), pads))
+    }
+
+    /// Fills windows, one after the other.
+    fn fill(
+        &self,
+        number: usize,
+        key: &Key,
+        samples: &[Anchored<'_>],
+        bytes: &mut [u8],
+        pad: &mut [bool],
+        work: &Work<'_>,
+    ) -> Result<()> {
+        let steps = key.offsets.len();
+        let window = steps * key.width() * key.dtype.map_or(0, DType::size);
+        let is_task = self.tasks.stream == Some(key.stream);
+        let mut scratch = Vec::new();
+        for (at, sample) in samples.iter().enumerate() {
+            work.check()?;
+            let out = bytes.get_mut(at * window..(at + 1) * window).unwrap_or_default();
+            let pads = pad.get_mut(at * steps..(at + 1) * steps).unwrap_or_default();
+            let times = self.times(number, key, sample.view)?;
+            self.window(number, key, sample, &times, out, pads, &mut scratch, work)?;
+            if is_task {
+                self.rename_tasks(sample.view, times.is_empty(), out);
+            }
+        }
+        Ok(())
+    }
+
+    /// A source's own numbers of tasks as those of the cache.
+    fn rename_tasks(&self, view: &View<'_>, is_missing: bool, out: &mut [u8]) {
+        for place in out.chunks_exact_mut(8) {
+            let own = <[u8; 8]>::try_from(&*place).map_or(-1, i64::from_le_bytes);
+            let number = if is_missing { view.task } else { self.tasks.number(view.source, own) };
+            place.copy_from_slice(&number.to_le_bytes());
+        }
     }
 
     #[expect(clippy::too_many_arguments, reason = "the inner loop of everything")]
@@ -89,65 +198,58 @@ impl Windows {
         &self,
         number: usize,
         key: &Key,
-        view: &View<'_>,
-        sample: Sample,
-        anchor: i64,
+        sample: &Anchored<'_>,
+        times: &[i64],
         out: &mut [u8],
         pads: &mut [bool],
         scratch: &mut Vec<u8>,
+        work: &Work<'_>,
     ) -> Result<()> {
-        let Some(rows) = view.rows.get(number) else {
-            return Ok(());
-        };
+        let values = sample.view.rows.get(number).map(|rows| rows.values).unwrap_or_default();
+        let rows = Rows { times, values };
         let row = key.width() * key.dtype.map_or(0, DType::size);
-        let mut guess = usize::try_from(sample.anchor).unwrap_or(0);
+        let mut guess = usize::try_from(sample.sample.anchor).unwrap_or(0);
         let steps = out.chunks_exact_mut(row.max(1)).zip(pads.iter_mut()).zip(&key.offsets);
         for ((out, pad), &offset) in steps {
-            let target = anchor.saturating_add(offset);
+            let target = sample.time.saturating_add(offset);
             // Steps of a window are neighbours: the last found place is the best guess for the next.
-            if let (Some(period), Some(&time)) = (self.period, rows.times.get(guess)) {
-                let ahead = (target - time) as f64 / period;
+            if let (Some(period), Some(&time)) = (self.period, times.get(guess)) {
+                let ahead = target.saturating_sub(time) as f64 / period;
                 guess = (guess as f64 + ahead.round()).max(0.0) as usize;
             }
-            let Some(place) = find(rows.times, target, self.tolerance, guess) else {
+            let Some(place) = find(times, target, self.tolerance, guess) else {
                 // The episode does not have this stream.
                 *pad = true;
                 fill_missing(key, out);
                 continue;
             };
-            let (at, between) = match place {
-                Place::At(at) => (at, None),
-                Place::Outside(at) => {
-                    *pad = true;
-                    (at, None)
-                }
-                Place::After(before) => match key.method.as_slice() {
-                    [all] if !matches!(all.method, Interpolation::Linear | Interpolation::Slerp) => {
-                        (pick(rows.times, target, before, all.method), None)
-                    }
-                    _ => (before, Some(before)),
-                },
+            *pad = is_pad(key, times, place);
+            let (at, between) = match (place, key.picks()) {
+                (Place::At(at) | Place::Outside(at), _) => (at, None),
+                (Place::After(before), Some(method)) => (pick(times, target, before, method), None),
+                (Place::After(before), None) => (before, Some(before)),
             };
             guess = at;
             if key.is_picture() {
-                self.picture(key, sample, at, out, scratch)?;
+                work.check()?;
+                self.picture(key, sample.view.place, at, out)?;
                 continue;
             }
             let kept = key.row_bytes();
             match between {
                 None => {
-                    let row = rows.values.get(at * kept..(at + 1) * kept);
+                    let row = values.get(at * kept..(at + 1) * kept);
                     let row = row.ok_or_else(|| Error::new(ErrorKind::CorruptData, "samples are missing"))?;
                     write_numbers(key, row, out);
                 }
-                Some(before) if key.scale.is_none() => blend(key, rows, target, before, out)?,
+                Some(before) if key.scale.is_none() => blend(key, &rows, target, before, out)?,
                 Some(before) => {
                     scratch.clear();
                     // Room for an aligned row.
                     scratch.resize(kept + 8, 0);
                     let start = scratch.as_ptr().align_offset(8);
                     let place = scratch.get_mut(start..start + kept).unwrap_or_default();
-                    blend(key, rows, target, before, place)?;
+                    blend(key, &rows, target, before, place)?;
                     write_numbers(key, place, out);
                 }
             }
@@ -155,11 +257,9 @@ impl Windows {
         Ok(())
     }
 
-    fn picture(&self, key: &Key, sample: Sample, at: usize, out: &mut [u8], _scratch: &mut Vec<u8>) -> Result<()> {
-        let place = self.selection.places.get(sample.episode).copied().unwrap_or(usize::MAX);
+    fn picture(&self, key: &Key, place: usize, at: usize, out: &mut [u8]) -> Result<()> {
         if key.meta.encoding == Encoding::Raw {
-            let pixels = self.cache.row(place, key.stream, at)?;
-            write_pixels(key, pixels, out);
+            write_pixels(key, self.cache.row(place, key.stream, at)?, out);
             return Ok(());
         }
         let encoded = self.cache.item(place, key.stream, at)?;
@@ -171,57 +271,95 @@ impl Windows {
         Ok(())
     }
 
-    fn texts(&self, number: usize, key: &Key, samples: &[Sample]) -> Result<Vec<Vec<String>>> {
+    /// Texts, and what is padding.
+    fn texts(&self, number: usize, key: &Key, samples: &[Anchored<'_>], work: &Work<'_>) -> Result<(Column, Tensor)> {
         let mut texts = Vec::with_capacity(samples.len());
-        for &sample in samples {
-            let view = self.view(sample)?;
-            let anchor = self.anchor_time(view, sample)?;
-            let times = view.rows.get(number).map(|rows| rows.times).unwrap_or_default();
-            let place = self.selection.places.get(sample.episode).copied().unwrap_or(usize::MAX);
-            let text = |&offset: &i64| {
-                let at = match find(times, anchor.saturating_add(offset), self.tolerance, 0) {
-                    Some(Place::At(at) | Place::After(at) | Place::Outside(at)) => at,
-                    None => return Ok(String::new()),
+        let mut pads = Vec::with_capacity(samples.len() * key.offsets.len());
+        for sample in samples {
+            work.check()?;
+            let times = self.times(number, key, sample.view)?;
+            let mut text = |&offset: &i64| {
+                let target = sample.time.saturating_add(offset);
+                let place = find(&times, target, self.tolerance, 0);
+                pads.push(place.is_none_or(|place| is_pad(key, &times, place)));
+                let at = match (place, key.picks()) {
+                    (Some(Place::After(before)), Some(method)) => pick(&times, target, before, method),
+                    (Some(Place::At(at) | Place::Outside(at) | Place::After(at)), _) => at,
+                    (None, _) => return Ok(String::new()),
                 };
-                Ok(String::from_utf8_lossy(self.cache.item(place, key.stream, at)?).into_owned())
+                Ok(String::from_utf8_lossy(self.cache.item(sample.view.place, key.stream, at)?).into_owned())
             };
-            texts.push(key.offsets.iter().map(text).collect::<Result<Vec<_>>>()?);
+            texts.push(key.offsets.iter().map(&mut text).collect::<Result<Vec<_>>>()?);
         }
-        Ok(texts)
+        let pads = Tensor::from_slice(&pads, &[samples.len(), key.offsets.len()])?;
+        let column = if key.has_time { Column::Texts(texts) } else { Column::Words(texts.concat()) };
+        Ok((column, pads))
+    }
+
+    /// The number of the task at the anchor.
+    fn task(&self, sample: &Anchored<'_>) -> i64 {
+        let Rows { times, values } = sample.view.tasks;
+        let guess = usize::try_from(sample.sample.anchor).unwrap_or(0);
+        let at = match find(times, sample.time, self.tolerance, guess) {
+            Some(Place::At(at) | Place::After(at) | Place::Outside(at)) => at,
+            None => return sample.view.task,
+        };
+        let own = values.get(at * 8..).and_then(<[u8]>::first_chunk).map(|bytes| i64::from_le_bytes(*bytes));
+        own.map_or(-1, |own| self.tasks.number(sample.view.source, own))
     }
 
     /// Where every sample comes from.
-    fn bookkeeping(&self, samples: &[Sample]) -> Result<Vec<(String, Column)>> {
-        let mut numbers = [const { Vec::new() }; 4];
-        let mut seconds = Vec::with_capacity(samples.len());
-        for &sample in samples {
-            let view = self.view(sample)?;
-            let first = view.anchors.times.first().copied().unwrap_or(view.start);
-            let [index, episode, frame, task] = &mut numbers;
-            index.push(i64::try_from(self.selection.number(sample)).unwrap_or(i64::MAX));
-            episode.push(view.episode_index);
-            frame.push(i64::try_from(sample.anchor).unwrap_or(i64::MAX));
-            task.push(view.task);
-            let time = self.anchor_time(view, sample)?;
-            // From the episode's start: its first stamp, which is 0 in a LeRobot dataset.
-            seconds.push((if matches!(self.anchor, Anchor::Rate(_)) { time - first } else { time }) as f64 * 1e-9);
+    fn bookkeeping(&self, samples: &[Anchored<'_>], tasks: &[i64]) -> Result<Vec<(String, Column)>> {
+        let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let column = |of: &dyn Fn(&Anchored<'_>) -> i64| samples.iter().map(of).collect::<Vec<i64>>();
+        let mut numbers = vec![
+            ("index", column(&|sample| whole(self.selection.number(sample.sample)))),
+            ("episode_index", column(&|sample| sample.view.episode_index)),
+            ("frame_index", column(&|sample| whole(sample.sample.anchor))),
+            (TASK_INDEX, tasks.to_vec()),
+        ];
+        if self.cache.sources().len() > 1 {
+            numbers.push(("source_index", column(&|sample| i64::try_from(sample.view.source).unwrap_or(-1))));
         }
         let shape = [samples.len()];
         let mut columns = Vec::new();
-        for (name, numbers) in ["index", "episode_index", "frame_index", "task_index"].into_iter().zip(numbers) {
-            // A stream of that name has come already.
-            if self.keys.iter().all(|key| key.name != name) {
-                columns.push((name.to_owned(), Column::Numbers(Tensor::from_slice(&numbers, &shape)?)));
-            }
+        // A stream of that name has come already.
+        let is_free = |name: &str| self.keys.iter().all(|key| key.name != name);
+        for (name, numbers) in numbers.into_iter().filter(|(name, _)| is_free(name)) {
+            columns.push((name.to_owned(), Column::Numbers(Tensor::from_slice(&numbers, &shape)?)));
         }
-        let seconds: Vec<f32> = seconds.into_iter().map(|second: f64| second as f32).collect();
-        columns.push(("timestamp".to_owned(), Column::Numbers(Tensor::from_slice(&seconds, &shape)?)));
+        if is_free("timestamp") {
+            let seconds: Vec<f32> = samples.iter().map(|sample| (sample.since as f64 * 1e-9) as f32).collect();
+            columns.push(("timestamp".to_owned(), Column::Numbers(Tensor::from_slice(&seconds, &shape)?)));
+        }
         Ok(columns)
     }
 }
 
-/// What stands for no value: NaN, 0 for integers.
+/// The first stamp and one by its number.
+fn nth(times: &[i64], number: u64) -> (Option<i64>, Option<i64>) {
+    let nth = usize::try_from(number).ok().and_then(|number| times.get(number));
+    (times.first().copied(), nth.copied())
+}
+
+/// Whether a target is outside of the episode, or in a gap that is too long.
+fn is_pad(key: &Key, times: &[i64], place: Place) -> bool {
+    match place {
+        Place::At(_) => false,
+        Place::Outside(_) => true,
+        Place::After(before) => match (key.max_gap, times.get(before), times.get(before + 1)) {
+            (Some(most), Some(&before), Some(&after)) => after.saturating_sub(before) > most,
+            _ => false,
+        },
+    }
+}
+
+/// What stands for no value: NaN, 0 for integers and pictures.
 fn fill_missing(key: &Key, out: &mut [u8]) {
+    if key.is_picture() {
+        out.fill(0);
+        return;
+    }
     let dtype = key.dtype.unwrap_or(DType::U8);
     let bits = dtype.missing_bits().to_le_bytes();
     for place in out.chunks_exact_mut(dtype.size()) {

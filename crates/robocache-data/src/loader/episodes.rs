@@ -1,19 +1,12 @@
 //! The samples that there are: episodes, and how many anchors each has.
 
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use robocache::{Error, ErrorKind, Result, ensure};
 
-use super::spec::{Anchor, Key, WindowOptions};
-use crate::cache::{Cache, Encoding};
-
-/// Rows of a stream in an episode that lie together in the map.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Rows<'a> {
-    pub(crate) times: &'a [i64],
-    /// Empty for streams that are not kept raw or do not lie together.
-    pub(crate) values: &'a [u8],
-}
+use super::spec::{Anchor, Key, WindowOptions, lies_together};
+use super::tasks::Tasks;
+use crate::cache::Cache;
 
 /// The episodes that are used, by group: one group for each source.
 #[derive(Debug)]
@@ -22,8 +15,8 @@ pub(crate) struct Selection {
     pub(crate) places: Vec<usize>,
     /// Samples up to and with each episode.
     ends: Vec<u64>,
-    /// Where each group's episodes start in `places`, and the end.
-    pub(crate) groups: Vec<usize>,
+    /// Where each source's episodes start in `places`, and the end.
+    groups: Vec<usize>,
 }
 
 /// A sample: an episode and the number of its anchor.
@@ -36,7 +29,7 @@ pub struct Sample {
 }
 
 impl Selection {
-    pub(crate) fn new(cache: &Cache, options: &WindowOptions) -> Result<Self> {
+    pub(crate) fn new(cache: &Cache, options: &WindowOptions, keys: &[Key]) -> Result<Self> {
         let mut places = match &options.episodes {
             None => (0..cache.len()).collect(),
             Some(places) => places.clone(),
@@ -46,20 +39,15 @@ impl Selection {
         }
         places.sort_unstable();
         places.dedup();
-        let counts: Vec<u64> = places.iter().map(|&place| anchors(cache, place, options)).collect::<Result<_>>()?;
-        // Episodes of one source follow each other in the index.
-        let sources: Vec<usize> =
-            places.iter().map(|&at| cache.episode(at).map(|e| e.source)).collect::<Result<_>>()?;
-        let mut groups: Vec<usize> =
-            (0..places.len()).filter(|&at| at == 0 || sources.get(at) != sources.get(at - 1)).collect();
-        groups.push(places.len());
-        let ends = counts
-            .iter()
-            .scan(0u64, |end, count| {
-                *end += count;
-                Some(*end)
-            })
-            .collect();
+        let (mut ends, mut sources, mut end) = (Vec::new(), Vec::new(), 0u64);
+        for &place in &places {
+            end += anchors(cache, place, &options.anchor, keys)?;
+            ends.push(end);
+            sources.push(cache.episode(place)?.source);
+        }
+        // Episodes of one source follow each other in the index; a source without any is an empty group.
+        let start = |source: usize| sources.partition_point(|&other| other < source);
+        let groups = (0..=cache.sources().len()).map(start).collect();
         Ok(Self { places, ends, groups })
     }
 
@@ -73,10 +61,15 @@ impl Selection {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// The samples of a group: the first, and how many.
-    pub(crate) fn group(&self, group: usize) -> (u64, u64) {
-        let edge = |at: usize| self.start(self.groups.get(at).copied().unwrap_or(self.places.len()));
-        (edge(group), edge(group + 1) - edge(group))
+    /// Of every source, the first of its samples and how many there are.
+    pub(crate) fn groups(&self) -> Vec<(u64, u64)> {
+        let edges: Vec<u64> = self.groups.iter().map(|&at| self.start(at)).collect();
+        edges.iter().zip(edges.iter().skip(1)).map(|(&first, &end)| (first, end - first)).collect()
+    }
+
+    /// How many samples an episode has.
+    pub(crate) fn count(&self, episode: usize) -> u64 {
+        self.ends.get(episode).map_or(0, |end| end - self.start(episode))
     }
 
     /// A sample by its number.
@@ -92,129 +85,182 @@ impl Selection {
 }
 
 /// How many samples an episode has.
-fn anchors(cache: &Cache, place: usize, options: &WindowOptions) -> Result<u64> {
-    match &options.anchor {
-        Anchor::Frames => Ok(cache.episode(place)?.length),
-        Anchor::Stream(name) => {
-            let stream = cache.find(name, "anchor")?;
-            Ok(cache.count(place, stream))
+fn anchors(cache: &Cache, place: usize, anchor: &Anchor, keys: &[Key]) -> Result<u64> {
+    match anchor {
+        Anchor::Frames => {
+            frames_stream(cache, place, keys)?;
+            Ok(cache.episode(place)?.length)
         }
+        Anchor::Stream(name) => Ok(cache.count(place, cache.find(name, "anchor")?)),
         Anchor::Rate(rate) => {
-            ensure!(rate.is_finite() && *rate > 0.0 && *rate <= 1e6, "rate", "expected samples per second, got {rate}");
-            let (start, end) = overlap(cache, place)?;
-            Ok(if end < start { 0 } else { ((end - start) as f64 * 1e-9 * rate + 1e-6).floor() as u64 + 1 })
+            let Some((start, end)) = overlap(cache, place, keys)? else { return Ok(0) };
+            let span = end.saturating_sub(start);
+            Ok(if end < start { 0 } else { (span as f64 * 1e-9 * rate + 1e-6).floor() as u64 + 1 })
         }
     }
 }
 
-/// The time that all streams of an episode have in common.
-fn overlap(cache: &Cache, place: usize) -> Result<(i64, i64)> {
-    let (mut start, mut end) = (i64::MIN, i64::MAX);
-    for stream in 0..cache.streams().len() {
-        if cache.count(place, stream) == 0 {
-            continue;
-        }
-        let times = cache.times(place, stream)?;
-        if let (Some(&first), Some(&last)) = (times.first(), times.last()) {
-            start = start.max(first);
-            end = end.min(last);
-        }
-    }
-    Ok((start, end))
+/// A stream that has the frames of a LeRobot dataset, all of whose streams do. One whose stamps can
+/// be had without reading pictures, and of those one that is read anyway.
+fn frames_stream(cache: &Cache, place: usize, keys: &[Key]) -> Result<usize> {
+    let length = cache.episode(place)?.length;
+    let streams = cache.streams();
+    let chosen = || keys.iter().map(|key| key.stream);
+    let light = |stream: &usize| streams.get(*stream).is_some_and(lies_together);
+    let by_cost = chosen().filter(light).chain((0..streams.len()).filter(light));
+    let mut by_cost = by_cost.chain(chosen()).chain(0..streams.len());
+    by_cost.find(|&stream| cache.count(place, stream) == length).ok_or_else(|| {
+        let names: Vec<&str> = streams.iter().map(|stream| stream.name.as_str()).collect();
+        let text = "no stream has a sample for every frame; choose one with anchor=, or a rate=; the streams are";
+        Error::new(ErrorKind::InvalidArgument, format!("{text} {}", names.join(", "))).argument("anchor")
+    })
 }
 
-/// What was found of an episode, when it was first used.
+/// The time that the chosen streams of an episode have in common; `None` where it has none of them.
+fn overlap(cache: &Cache, place: usize, keys: &[Key]) -> Result<Option<(i64, i64)>> {
+    let mut common: Option<(i64, i64)> = None;
+    for key in keys.iter().filter(|key| cache.count(place, key.stream) > 0) {
+        let ends = |times: &[i64]| times.first().copied().zip(times.last().copied());
+        let own = if lies_together(&key.meta) {
+            ends(cache.rows(place, key.stream)?.times)
+        } else {
+            ends(&cache.times(place, key.stream)?)
+        };
+        let Some((first, last)) = own else { continue };
+        let (first, last) = (first.saturating_sub(key.late), last.saturating_sub(key.late));
+        common = Some(common.map_or((first, last), |(start, end)| (start.max(first), end.min(last))));
+    }
+    Ok(common)
+}
+
+/// Rows of a stream in an episode that lie together in the map; empty where they do not.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rows<'a> {
+    pub(crate) times: &'a [i64],
+    pub(crate) values: &'a [u8],
+}
+
+impl<'a> Rows<'a> {
+    const NONE: Self = Self { times: &[], values: &[] };
+
+    fn of(cache: &'a Cache, place: usize, stream: usize) -> Result<Self> {
+        let lie_together = cache.streams().get(stream).is_some_and(lies_together);
+        if !lie_together || cache.count(place, stream) == 0 {
+            return Ok(Self::NONE);
+        }
+        let rows = cache.rows(place, stream)?;
+        Ok(Self { times: rows.times, values: rows.values })
+    }
+}
+
+/// When an episode's samples are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Clock<'a> {
+    /// At stamps in the map.
+    Stamps(&'a [i64]),
+    /// At the stamps of a stream that does not lie together.
+    Stream(usize),
+    /// At a grid from here on.
+    Grid(i64),
+}
+
+/// What was found of an episode, when it was first used. Nothing in it grows with the episode.
 #[derive(Debug)]
 pub(crate) struct View<'a> {
-    /// Stamps that samples are made for; empty for a grid.
-    pub(crate) anchors: Rows<'a>,
-    /// For a grid: its start.
-    pub(crate) start: i64,
+    pub(crate) place: usize,
+    pub(crate) clock: Clock<'a>,
     /// For every key.
-    pub(crate) rows: Vec<Rows<'a>>,
+    pub(crate) rows: Box<[Rows<'a>]>,
+    pub(crate) source: usize,
     pub(crate) episode_index: i64,
+    /// The number of its first task; -1 where it has none.
     pub(crate) task: i64,
-    /// What the slices above point to, where it is not in the map.
-    _owned: Vec<Vec<i64>>,
+    /// Numbers of tasks by frame, for an episode with several.
+    pub(crate) tasks: Rows<'a>,
 }
 
 /// Views of episodes, made when first used.
+///
+/// Without a lock: a process may fork while another thread makes one, and the child must go on.
 #[derive(Debug)]
 pub(crate) struct Views {
-    slots: Vec<OnceLock<View<'static>>>,
+    slots: Vec<AtomicPtr<View<'static>>>,
 }
 
 impl Views {
     pub(crate) fn new(count: usize) -> Self {
-        Self { slots: (0..count).map(|_| OnceLock::new()).collect() }
+        Self { slots: (0..count).map(|_| AtomicPtr::default()).collect() }
     }
 
     /// The view of an episode.
     ///
     /// # Safety
-    /// `cache` must be the same at every call and outlive `self`.
-    pub(crate) unsafe fn get(
-        &self,
-        cache: &Cache,
-        selection: &Selection,
-        keys: &[Key],
-        anchor: &Anchor,
-        episode: usize,
-    ) -> Result<&View<'_>> {
+    /// What `look` gives must point into something that outlives `self`.
+    pub(crate) unsafe fn get<'a>(&self, episode: usize, look: impl FnOnce() -> Result<View<'a>>) -> Result<&View<'_>> {
         let slot = self.slots.get(episode).ok_or_else(|| Error::invalid("sample", "there is no such episode"))?;
-        if let Some(view) = slot.get() {
-            return Ok(view);
+        let known = slot.load(Ordering::Acquire);
+        if !known.is_null() {
+            // SAFETY: it was put there below and stays until `self` is dropped.
+            return Ok(unsafe { &*known });
         }
-        let place = selection.places.get(episode).copied().unwrap_or(usize::MAX);
-        let view = look(cache, place, keys, anchor)?;
-        // SAFETY: the caller keeps the cache, whose maps never move or go; own vectors move with
-        // the view, their contents do not.
-        let view = unsafe { std::mem::transmute::<View<'_>, View<'static>>(view) };
-        Ok(slot.get_or_init(|| view))
+        // SAFETY: the caller keeps what it points to.
+        let view = unsafe { std::mem::transmute::<View<'a>, View<'static>>(look()?) };
+        let made = Box::into_raw(Box::new(view));
+        match slot.compare_exchange(std::ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: as above.
+            Ok(_) => Ok(unsafe { &*made }),
+            Err(other) => {
+                // SAFETY: `made` came from a box and nobody else has seen it; `other` as above.
+                unsafe {
+                    drop(Box::from_raw(made));
+                    Ok(&*other)
+                }
+            }
+        }
     }
 }
 
-fn look<'a>(cache: &'a Cache, place: usize, keys: &[Key], anchor: &Anchor) -> Result<View<'a>> {
-    let mut owned = Vec::new();
-    let mut rows_of = |stream: usize, raw: bool| -> Result<Rows<'a>> {
-        if raw {
-            let rows = cache.rows(place, stream)?;
-            return Ok(Rows { times: rows.times, values: rows.values });
-        }
-        let times = cache.times(place, stream)?;
-        // SAFETY: the vector goes into `owned` below, which lives as long as the slice is used; its
-        // contents do not move when it does.
-        let slice = unsafe { std::slice::from_raw_parts(times.as_ptr(), times.len()) };
-        owned.push(times);
-        Ok(Rows { times: slice, values: &[] })
-    };
-    let mut rows = Vec::with_capacity(keys.len());
-    for key in keys {
-        let raw = key.meta.encoding == Encoding::Raw && !key.is_picture();
-        rows.push(rows_of(key.stream, raw)?);
-    }
-    let episode = cache.episode(place)?;
-    let (anchors, start) = match anchor {
-        Anchor::Rate(_) => (Rows { times: &[], values: &[] }, overlap(cache, place)?.0),
-        Anchor::Stream(name) => (rows_of(cache.stream(name)?, false)?, 0),
-        // All streams of a LeRobot dataset have its frames.
-        Anchor::Frames => match (0..cache.streams().len()).find(|&stream| cache.count(place, stream) == episode.length)
-        {
-            Some(stream) => (rows_of(stream, false)?, 0),
-            None => {
-                let text = "no stream has a sample for every frame; choose one with anchor=";
-                return Err(Error::new(ErrorKind::InvalidArgument, text).argument("anchor"));
+impl Drop for Views {
+    fn drop(&mut self) {
+        for slot in &mut self.slots {
+            let view = std::mem::replace(slot.get_mut(), std::ptr::null_mut());
+            if !view.is_null() {
+                // SAFETY: it came from a box, and references to it end with the borrow of `self`.
+                drop(unsafe { Box::from_raw(view) });
             }
-        },
+        }
+    }
+}
+
+/// Looks at an episode.
+pub(crate) fn look<'a>(
+    cache: &'a Cache,
+    place: usize,
+    keys: &[Key],
+    anchor: &Anchor,
+    tasks: &Tasks,
+) -> Result<View<'a>> {
+    let rows = keys.iter().map(|key| Rows::of(cache, place, key.stream)).collect::<Result<_>>()?;
+    let clock = |stream: usize| -> Result<Clock<'a>> {
+        let lie_together = cache.streams().get(stream).is_some_and(lies_together);
+        Ok(if lie_together { Clock::Stamps(Rows::of(cache, place, stream)?.times) } else { Clock::Stream(stream) })
     };
-    let tasks = cache.sources().get(episode.source).map(|source| source.tasks.as_slice()).unwrap_or_default();
-    let task = episode.tasks.first().and_then(|task| tasks.iter().position(|known| known == task));
+    let clock = match anchor {
+        Anchor::Rate(_) => Clock::Grid(overlap(cache, place, keys)?.map_or(0, |(start, _)| start)),
+        Anchor::Stream(name) => clock(cache.find(name, "anchor")?)?,
+        Anchor::Frames => clock(frames_stream(cache, place, keys)?)?,
+    };
+    let episode = cache.episode(place)?;
     Ok(View {
-        anchors,
-        start,
+        place,
+        clock,
         rows,
+        source: episode.source,
         episode_index: i64::try_from(episode.index).unwrap_or(i64::MAX),
-        task: task.and_then(|task| i64::try_from(task).ok()).unwrap_or(-1),
-        _owned: owned,
+        task: episode.tasks.first().map_or(-1, |task| tasks.number_of(episode.source, task)),
+        tasks: match tasks.stream {
+            Some(stream) if episode.tasks.len() > 1 => Rows::of(cache, place, stream)?,
+            _ => Rows::NONE,
+        },
     })
 }

@@ -20,21 +20,17 @@ pub(crate) enum Place {
 }
 
 /// Finds a target, starting at a guess: on a regular clock the guess is right.
-pub(crate) fn find(times: &[i64], target: i64, tolerance: i64, guess: usize) -> Option<Place> {
-    let near = |at: usize| times.get(at).is_some_and(|&time| (time - target).abs() <= tolerance);
+pub(crate) fn find(times: &[i64], target: i64, tolerance: u64, guess: usize) -> Option<Place> {
+    let distance = |at: usize| times.get(at).map_or(u64::MAX, |&time| time.abs_diff(target));
+    let near = |at: usize| at < times.len() && distance(at) <= tolerance;
     // Where no neighbour is near too, which the search below decides.
-    let alone = |at: usize| {
-        let before = at.checked_sub(1).and_then(|before| times.get(before));
-        before.is_none_or(|&time| time < target - tolerance)
-            && times.get(at + 1).is_none_or(|&time| time > target + tolerance)
-    };
+    let alone = |at: usize| !near(at + 1) && at.checked_sub(1).is_none_or(|before| !near(before));
     if near(guess) && alone(guess) {
         return Some(Place::At(guess));
     }
     let last = times.len().checked_sub(1)?;
     let after = times.partition_point(|&time| time <= target);
     let before = after.checked_sub(1);
-    let distance = |at: usize| times.get(at).map_or(i64::MAX, |&time| (time - target).saturating_abs());
     let nearest = match before {
         Some(before) if distance(before) <= distance(after.min(last)) => before,
         _ => after.min(last),
@@ -55,7 +51,7 @@ pub(crate) fn find(times: &[i64], target: i64, tolerance: i64, guess: usize) -> 
 pub(crate) fn pick(times: &[i64], target: i64, before: usize, method: Interpolation) -> usize {
     match method {
         Interpolation::Nearest => {
-            let distance = |at: usize| times.get(at).map_or(i64::MAX, |&time| (time - target).saturating_abs());
+            let distance = |at: usize| times.get(at).map_or(u64::MAX, |&time| time.abs_diff(target));
             if distance(before + 1) < distance(before) { before + 1 } else { before }
         }
         _ => before,
@@ -206,6 +202,17 @@ mod tests {
             assert_eq!(find(32), Place::Outside(4));
         }
         assert_eq!(find(&[], 0, 1, 0), None);
+    }
+
+    #[test]
+    fn the_ends_of_time_are_no_trouble() {
+        let times = [i64::MIN, 0, i64::MAX];
+        for target in [i64::MIN, i64::MIN + 1, -1, 0, 1, i64::MAX - 1, i64::MAX] {
+            for tolerance in [0, 1, u64::MAX] {
+                assert!(find(&times, target, tolerance, 1).is_some());
+            }
+        }
+        assert_eq!(find(&times, i64::MAX - 2, 1, 0), Some(Place::After(1)));
     }
 
     #[test]

@@ -1,14 +1,18 @@
 //! The loader: batches of windows, in an order that is a pure function of seed and epoch.
 //!
-//! `spec` is what the user asks for, `episodes` the samples that there are, `gather` and `batch`
-//! make windows, `order` decides which sample comes when, `prefetch` has threads work ahead.
+//! `spec` is what the user asks for, `episodes` the samples that there are, `tasks` what they are
+//! about, `gather` and `batch` make windows with the help of `stamps`, `order` decides which sample
+//! comes when, `prefetch` has threads work ahead, `identity` tells whether a state fits.
 
 mod batch;
 mod episodes;
 mod gather;
+mod identity;
 mod order;
 mod prefetch;
 mod spec;
+mod stamps;
+mod tasks;
 
 use std::sync::Arc;
 
@@ -16,15 +20,21 @@ use robocache::{Result, ensure};
 
 use self::episodes::{Selection, Views};
 use self::order::Mixture;
-use self::spec::{Key, keys, nanoseconds};
+use self::spec::{Key, keys, lateness, nanoseconds};
+use self::stamps::Stamps;
+use self::tasks::Tasks;
 use crate::Limits;
 use crate::cache::Cache;
 
-pub use self::batch::{Batch, Column};
+pub use self::batch::{Batch, Column, Work};
 pub use self::episodes::Sample;
+pub use self::identity::Identity;
 pub use self::order::Permutation;
 pub use self::prefetch::Prefetch;
 pub use self::spec::{Anchor, ImageType, Normalize, WindowOptions};
+
+/// Bytes of stamps that are kept as copies, where they do not lie together in the map.
+const STAMP_BYTES: usize = 64 << 20;
 
 /// All samples of a cache under some options: a map from numbers to windows.
 #[derive(Debug)]
@@ -34,7 +44,11 @@ pub struct Windows {
     keys: Vec<Key>,
     anchor: Anchor,
     selection: Selection,
-    tolerance: i64,
+    tasks: Tasks,
+    stamps: Stamps,
+    tolerance: u64,
+    /// Nanoseconds by which the stamps of the anchor are late.
+    late: i64,
     /// Nanoseconds between frames, for guessing.
     period: Option<f64>,
     limits: Limits,
@@ -45,14 +59,23 @@ impl Windows {
     /// Prepares windows; nothing is read but the index, and stamps where the anchor needs them.
     pub fn new(cache: Arc<Cache>, options: &WindowOptions) -> Result<Self> {
         let keys = keys(&cache, options)?;
-        let selection = Selection::new(&cache, options)?;
+        let is_grid = matches!(options.anchor, Anchor::Rate(_));
+        ensure!(!(is_grid && keys.is_empty()), "streams", "a rate needs streams whose time it divides");
+        let selection = Selection::new(&cache, options, &keys)?;
         let rate = cache.sources().first().and_then(|source| source.rate);
         Ok(Self {
             views: Views::new(selection.places.len()),
             keys,
             anchor: options.anchor.clone(),
             selection,
-            tolerance: nanoseconds(options.tolerance_s),
+            tasks: Tasks::new(&cache),
+            stamps: Stamps::new(STAMP_BYTES),
+            tolerance: nanoseconds(options.tolerance_s).unsigned_abs(),
+            late: match &options.anchor {
+                Anchor::Stream(name) => lateness(name, options),
+                // Frames and grids are nobody's stamps.
+                Anchor::Frames | Anchor::Rate(_) => 0,
+            },
             period: rate.filter(|&rate| rate > 0.0).map(|rate| 1e9 / rate),
             limits: Limits::default(),
             cache,
@@ -72,6 +95,11 @@ impl Windows {
     /// The cache.
     pub fn cache(&self) -> &Arc<Cache> {
         &self.cache
+    }
+
+    /// The tasks of all sources: those of the first as it numbers them, then what is new in others.
+    pub fn tasks(&self) -> &[String] {
+        &self.tasks.texts
     }
 
     /// A sample by its number.
@@ -99,19 +127,25 @@ pub struct Order {
 
 impl Order {
     /// An order of all samples; with weights, one for each source, an epoch draws as many samples
-    /// as there are, from each source in proportion to its weight.
+    /// as there are, from each source in proportion to its weight. A source without samples is not
+    /// drawn from, whatever its weight.
     pub fn new(windows: &Windows, shuffle: bool, seed: u64, weights: Option<&[f64]>) -> Result<Self> {
-        let groups = windows.selection.groups.len().saturating_sub(1);
+        let groups = windows.selection.groups();
         let mixture = match weights {
             None => None,
             Some(weights) => {
-                ensure!(weights.len() == groups, "weights", "expected {groups}, one per source, got {}", weights.len());
+                let count = groups.len();
+                ensure!(weights.len() == count, "weights", "expected {count}, one per source, got {}", weights.len());
                 let sound = weights.iter().all(|weight| weight.is_finite() && *weight >= 0.0);
-                ensure!(sound && weights.iter().sum::<f64>() > 0.0, "weights", "expected numbers above 0");
-                Some(Mixture::new(weights, seed))
+                ensure!(sound, "weights", "expected numbers of at least 0, got {weights:?}");
+                let usable = weights.iter().zip(&groups).map(|(&weight, group)| if group.1 > 0 { weight } else { 0.0 });
+                let usable: Vec<f64> = usable.collect();
+                let total = usable.iter().sum::<f64>();
+                ensure!(total > 0.0 && total.is_finite(), "weights", "no source with a weight above 0 has samples");
+                let tag = |group: usize| windows.cache.sources().get(group).map_or("", |source| source.tag.as_str());
+                Some(Mixture::new(&usable, seed, &tag)?)
             }
         };
-        let groups = (0..groups).map(|group| windows.selection.group(group)).collect();
         Ok(Self { groups, mixture, shuffle, seed, len: windows.len() })
     }
 
@@ -147,9 +181,11 @@ impl EpochOrder<'_> {
             return if order.shuffle { self.all.at(position) } else { position };
         };
         // Drawn through all epochs, so that small groups go round more often.
-        let (group, drawn) = mixture.at(self.epoch.wrapping_mul(order.len).wrapping_add(position));
+        let (group, drawn) = mixture.at(u128::from(self.epoch) * u128::from(order.len) + u128::from(position));
         let (first, count) = order.groups.get(group).copied().unwrap_or_default();
-        let (round, place) = (drawn / count.max(1), drawn % count.max(1));
+        let rounds = u128::from(count.max(1));
+        // Rounds after 2^64 would come again.
+        let (round, place) = ((drawn / rounds) as u64, (drawn % rounds) as u64);
         let seed = order.seed.wrapping_add(group as u64 + 1);
         first + if order.shuffle { Permutation::new(count, seed, round).at(place) } else { place }
     }

@@ -1,5 +1,7 @@
 //! The order of samples: a pure function of seed and epoch, without a table of all samples.
 
+use robocache::{Result, ensure};
+
 /// A shuffle of `0..count`: a Feistel network over the next power of four, walked until it lands
 /// inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +50,7 @@ impl Permutation {
 }
 
 /// A good mixing of 64 bits (the finaliser of SplitMix64).
-fn mix(mut x: u64) -> u64 {
+pub(crate) fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
@@ -59,23 +61,38 @@ fn mix(mut x: u64) -> u64 {
 #[derive(Debug, Clone)]
 pub(crate) struct Mixture {
     pattern: Vec<u16>,
-    /// Of every group, how often it was drawn before each place of the pattern.
-    before: Vec<Vec<u32>>,
-    totals: Vec<u64>,
+    /// How often the group of each place was drawn before it.
+    before: Vec<u32>,
+    totals: Vec<u32>,
 }
 
 impl Mixture {
-    const PERIOD: usize = 4096;
+    /// The pattern's length, unless a small share needs a longer one.
+    const PERIOD: usize = 1 << 12;
+    const LONGEST: usize = 1 << 20;
+    /// How often the smallest share should come in the pattern, to be drawn about as often as it asks.
+    const LEAST: f64 = 8.0;
 
-    /// Weights are positive; a group of weight 0 is never drawn.
-    pub(crate) fn new(weights: &[f64], seed: u64) -> Self {
+    /// A group of weight 0 is never drawn; a share too small for the longest pattern is an error.
+    pub(crate) fn new<'n>(weights: &[f64], seed: u64, name: &dyn Fn(usize) -> &'n str) -> Result<Self> {
         let total: f64 = weights.iter().sum();
+        ensure!(weights.len() <= usize::from(u16::MAX), "weights", "expected at most {} sources", u16::MAX);
+        for (group, &weight) in weights.iter().enumerate() {
+            let is_drawn = weight == 0.0 || weight / total * Self::LONGEST as f64 >= 1.0;
+            let (name, share) = (name(group), weight / total);
+            ensure!(is_drawn, "weights", "{name:?} has a share of {share:.1e}: at least 1e-6, or 0 to leave it out");
+        }
+        let least = weights.iter().filter(|&&weight| weight > 0.0).fold(f64::INFINITY, |a, &b| a.min(b)) / total;
+        let mut period = Self::PERIOD;
+        while period < Self::LONGEST && least * (period as f64) < Self::LEAST {
+            period *= 2;
+        }
         // Every group gets its share of the period, the largest remainders the rest.
-        let shares: Vec<f64> = weights.iter().map(|weight| weight / total * Self::PERIOD as f64).collect();
+        let shares: Vec<f64> = weights.iter().map(|weight| weight / total * period as f64).collect();
         let mut counts: Vec<usize> = shares.iter().map(|share| share.floor() as usize).collect();
-        let mut by_rest: Vec<usize> = (0..weights.len()).collect();
+        let mut by_rest: Vec<usize> = (0..weights.len()).filter(|&group| weights[group] > 0.0).collect();
         by_rest.sort_by(|&a, &b| (shares[b].fract()).total_cmp(&shares[a].fract()));
-        let missing = Self::PERIOD - counts.iter().sum::<usize>().min(Self::PERIOD);
+        let missing = period - counts.iter().sum::<usize>().min(period);
         for &group in by_rest.iter().cycle().take(missing) {
             counts[group] += 1;
         }
@@ -83,23 +100,22 @@ impl Mixture {
             counts.iter().enumerate().flat_map(|(group, &count)| std::iter::repeat_n(group as u16, count)).collect();
         let shuffle = Permutation::new(sorted.len() as u64, seed, u64::MAX);
         let pattern: Vec<u16> = (0..sorted.len()).map(|place| sorted[shuffle.at(place as u64) as usize]).collect();
-        let mut before = vec![vec![0; pattern.len()]; weights.len()];
-        let mut so_far = vec![0u32; weights.len()];
-        for (place, &group) in pattern.iter().enumerate() {
-            for (counts, &count) in before.iter_mut().zip(&so_far) {
-                counts[place] = count;
-            }
-            so_far[usize::from(group)] += 1;
+        let mut totals = vec![0u32; weights.len()];
+        let mut before = Vec::with_capacity(pattern.len());
+        for &group in &pattern {
+            let drawn = &mut totals[usize::from(group)];
+            before.push(*drawn);
+            *drawn += 1;
         }
-        Self { pattern, before, totals: so_far.into_iter().map(u64::from).collect() }
+        Ok(Self { pattern, before, totals })
     }
 
     /// The group that a position draws from, and how often it was drawn before.
-    pub(crate) fn at(&self, position: u64) -> (usize, u64) {
-        let period = self.pattern.len() as u64;
+    pub(crate) fn at(&self, position: u128) -> (usize, u128) {
+        let period = self.pattern.len() as u128;
         let place = (position % period) as usize;
         let group = usize::from(self.pattern[place]);
-        (group, position / period * self.totals[group] + u64::from(self.before[group][place]))
+        (group, position / period * u128::from(self.totals[group]) + u128::from(self.before[place]))
     }
 }
 
@@ -136,15 +152,37 @@ mod tests {
         assert!(kept < 10);
     }
 
-    #[test]
-    fn mixtures_keep_their_proportions_and_count() {
-        let mixture = Mixture::new(&[3.0, 1.0, 0.0], 9);
-        let mut drawn = [0u64; 3];
-        for position in 0..20_000 {
+    fn drawn(weights: &[f64], positions: u128) -> Vec<u128> {
+        let mixture = Mixture::new(weights, 9, &|_| "").unwrap();
+        let mut drawn = vec![0; weights.len()];
+        for position in 0..positions {
             let (group, before) = mixture.at(position);
             assert_eq!(before, drawn[group]);
             drawn[group] += 1;
         }
+        drawn
+    }
+
+    #[test]
+    fn mixtures_keep_their_proportions_and_count() {
+        let drawn = drawn(&[3.0, 1.0, 0.0], 20_000);
         assert_eq!((drawn[2], drawn[0] / 100), (0, 150));
+    }
+
+    #[test]
+    fn small_shares_are_drawn_or_refused_by_name() {
+        let drawn = drawn(&[1.0, 1e-5], 3 << 20);
+        assert!((28..=34).contains(&drawn[1]), "{drawn:?}");
+        let error = Mixture::new(&[1.0, 1e-9], 0, &|group| ["big", "small"][group]).unwrap_err().to_string();
+        assert!(error.contains("\"small\" has a share of 1.0e-9"), "{error}");
+    }
+
+    #[test]
+    fn positions_of_any_epoch_are_counted() {
+        let mixture = Mixture::new(&[1.0, 1.0], 0, &|_| "").unwrap();
+        let position = u128::from(u32::MAX) * u128::from(u64::MAX >> 8);
+        let (group, before) = mixture.at(position);
+        let (_, later) = mixture.at(position + 4096);
+        assert_eq!((later - before, mixture.totals[group]), (2048, 2048));
     }
 }

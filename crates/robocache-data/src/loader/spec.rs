@@ -3,9 +3,12 @@
 use robocache::{DType, Error, ErrorKind, Result, ensure};
 
 use crate::cache::{Cache, CachedStream, Encoding};
-use crate::model::{Interpolation, Kind, Span};
+use crate::model::{Interpolation, Kind, Span, ensure_spans};
 
-/// Seconds as nanoseconds.
+/// Seconds that nanoseconds of 64 bits can tell, 285 years.
+const MOST_SECONDS: f64 = 9e9;
+
+/// Seconds as nanoseconds; of what is at most `MOST_SECONDS`.
 pub(crate) fn nanoseconds(seconds: f64) -> i64 {
     (seconds * 1e9).round() as i64
 }
@@ -39,7 +42,7 @@ pub enum Anchor {
     Frames,
     /// The stamps of a stream.
     Stream(String),
-    /// A uniform grid over what all streams of an episode have in common, samples per second.
+    /// A uniform grid over what the chosen streams of an episode have in common, samples per second.
     Rate(f64),
 }
 
@@ -58,8 +61,11 @@ pub struct WindowOptions {
     pub tolerance_s: f64,
     /// Observations use only what was there at the time.
     pub causal: bool,
-    /// How late a sensor's stamps are, in seconds, by stream.
+    /// How late a sensor's stamps are, in seconds, by stream: what was measured at `t` is stamped
+    /// `t + late`.
     pub time_offset: Vec<(String, f64)>,
+    /// Seconds between two samples beyond which what lies between them is padding, by stream.
+    pub max_gap: Vec<(String, f64)>,
     /// Scaling by stream.
     pub normalize: Vec<(String, Normalize)>,
     /// Of pictures.
@@ -78,6 +84,7 @@ impl Default for WindowOptions {
             tolerance_s: 1e-4,
             causal: false,
             time_offset: Vec::new(),
+            max_gap: Vec::new(),
             normalize: Vec::new(),
             image_type: ImageType::default(),
             episodes: None,
@@ -92,15 +99,20 @@ pub(crate) struct Key {
     /// Its place in the cache.
     pub(crate) stream: usize,
     pub(crate) meta: CachedStream,
-    /// Nanoseconds from the anchor, the sensor's lateness included.
+    /// Nanoseconds by which its stamps are late.
+    pub(crate) late: i64,
+    /// Nanoseconds from the anchor in its own clock, the lateness included.
     pub(crate) offsets: Vec<i64>,
     /// Whether samples have an axis of time.
     pub(crate) has_time: bool,
     pub(crate) method: Vec<Span>,
+    /// Nanoseconds between two samples that are too many.
+    pub(crate) max_gap: Option<i64>,
     pub(crate) scale: Option<Scale>,
     /// The type of the result.
     pub(crate) dtype: Option<DType>,
-    /// The shape of one step of the result: pictures are `[channels, height, width]`.
+    /// The shape of one step of the result: pictures are `[channels, height, width]`, and a single
+    /// number has no axis of its own, as in LeRobot's batches.
     pub(crate) shape: Vec<usize>,
 }
 
@@ -113,7 +125,7 @@ pub(crate) struct Scale {
 
 impl Key {
     pub(crate) fn is_picture(&self) -> bool {
-        matches!(self.meta.kind, Kind::Image | Kind::Video | Kind::Depth)
+        is_picture(&self.meta)
     }
 
     /// Bytes of one step as the cache keeps it.
@@ -125,20 +137,75 @@ impl Key {
     pub(crate) fn width(&self) -> usize {
         self.shape.iter().product()
     }
+
+    /// The method of all columns, where it is one that takes samples as they are.
+    pub(crate) fn picks(&self) -> Option<Interpolation> {
+        match self.method.as_slice() {
+            [all] if !blends(all.method) => Some(all.method),
+            _ => None,
+        }
+    }
+}
+
+fn is_picture(stream: &CachedStream) -> bool {
+    matches!(stream.kind, Kind::Image | Kind::Video | Kind::Depth)
+}
+
+fn blends(method: Interpolation) -> bool {
+    matches!(method, Interpolation::Linear | Interpolation::Slerp)
+}
+
+/// Whether an episode's samples of a stream lie together in the map.
+pub(crate) fn lies_together(stream: &CachedStream) -> bool {
+    stream.encoding == Encoding::Raw && !is_picture(stream)
+}
+
+/// Nanoseconds by which a stream's stamps are late.
+pub(crate) fn lateness(name: &str, options: &WindowOptions) -> i64 {
+    value(&options.time_offset, name).map_or(0, |&seconds| nanoseconds(seconds))
+}
+
+/// What an option says of a stream.
+fn value<'o, T>(list: &'o [(String, T)], name: &str) -> Option<&'o T> {
+    list.iter().find(|(known, _)| known == name).map(|(_, value)| value)
 }
 
 /// The streams of a batch, with everything that was asked of them.
 pub(crate) fn keys(cache: &Cache, options: &WindowOptions) -> Result<Vec<Key>> {
+    ensure_options(cache, options)?;
+    let wanted = |stream: &&CachedStream| {
+        let has_offsets = value(&options.delta_timestamps, &stream.name).is_some();
+        has_offsets || options.others.as_ref().is_none_or(|others| others.contains(&stream.name))
+    };
+    let keys: Vec<Key> =
+        cache.streams().iter().filter(wanted).map(|stream| key(cache, stream, options)).collect::<Result<_>>()?;
+    for key in keys.iter().filter(|key| key.has_time) {
+        let taken = format!("{}_is_pad", key.name);
+        let free = keys.iter().all(|other| other.name != taken);
+        ensure!(free, "streams", "{taken:?} is both a stream and what says where {:?} is padding", key.name);
+    }
+    Ok(keys)
+}
+
+/// What can be told without looking at a stream.
+fn ensure_options(cache: &Cache, options: &WindowOptions) -> Result<()> {
     let tolerance = options.tolerance_s;
-    ensure!(tolerance.is_finite() && tolerance >= 0.0, "tolerance_s", "expected seconds, got {tolerance}");
+    ensure!((0.0..MOST_SECONDS).contains(&tolerance), "tolerance_s", "expected seconds, got {tolerance}");
     for (name, what) in named(options) {
         cache.find(name, what)?;
     }
-    let wanted = |stream: &&CachedStream| {
-        let has_offsets = options.delta_timestamps.iter().any(|(name, _)| *name == stream.name);
-        has_offsets || options.others.as_ref().is_none_or(|others| others.contains(&stream.name))
-    };
-    cache.streams().iter().filter(wanted).map(|stream| key(cache, stream, options)).collect()
+    for (name, late) in &options.time_offset {
+        ensure!(late.abs() < MOST_SECONDS, "time_offset", "{name:?}: expected seconds, got {late}");
+    }
+    for (name, gap) in &options.max_gap {
+        ensure!((0.0..MOST_SECONDS).contains(gap), "max_gap", "{name:?}: expected seconds, got {gap}");
+        let has_time = value(&options.delta_timestamps, name).is_some();
+        ensure!(has_time, "max_gap", "{name:?} has no `_is_pad`: give it offsets in delta_timestamps");
+    }
+    if let Anchor::Rate(rate) = options.anchor {
+        ensure!(rate > 0.0 && rate <= 1e6, "rate", "expected samples per second, at most 1e6, got {rate}");
+    }
+    Ok(())
 }
 
 /// Every name of a stream in the options, and the option.
@@ -146,36 +213,26 @@ fn named(options: &WindowOptions) -> impl Iterator<Item = (&str, &'static str)> 
     let offsets = options.delta_timestamps.iter().map(|(name, _)| (name.as_str(), "delta_timestamps"));
     let methods = options.methods.iter().map(|(name, _)| (name.as_str(), "methods"));
     let late = options.time_offset.iter().map(|(name, _)| (name.as_str(), "time_offset"));
+    let gaps = options.max_gap.iter().map(|(name, _)| (name.as_str(), "max_gap"));
     let scaled = options.normalize.iter().map(|(name, _)| (name.as_str(), "normalize"));
     let others = options.others.iter().flatten().map(|name| (name.as_str(), "streams"));
-    offsets.chain(methods).chain(late).chain(scaled).chain(others)
+    let anchor = match &options.anchor {
+        Anchor::Stream(name) => Some((name.as_str(), "anchor")),
+        _ => None,
+    };
+    offsets.chain(methods).chain(late).chain(gaps).chain(scaled).chain(others).chain(anchor)
 }
 
 fn key(cache: &Cache, stream: &CachedStream, options: &WindowOptions) -> Result<Key> {
-    let find = |list: &[(String, f64)]| list.iter().find(|(name, _)| *name == stream.name).map(|&(_, value)| value);
-    let late = find(&options.time_offset).unwrap_or(0.0);
-    ensure!(late.is_finite(), "time_offset", "{:?}: expected seconds, got {late}", stream.name);
-    let given = options.delta_timestamps.iter().find(|(name, _)| *name == stream.name).map(|(_, offsets)| offsets);
+    let given = value(&options.delta_timestamps, &stream.name);
     let seconds = given.cloned().unwrap_or_else(|| vec![0.0]);
     for &offset in &seconds {
-        ensure!(offset.abs() < 9e9, "delta_timestamps", "{:?}: expected seconds, got {offset}", stream.name);
+        let sound = offset.abs() < MOST_SECONDS;
+        ensure!(sound, "delta_timestamps", "{:?}: expected seconds, got {offset}", stream.name);
     }
-    let mut method = stream.method.clone();
-    if let Some((_, chosen)) = options.methods.iter().find(|(name, _)| *name == stream.name) {
-        let width = stream.shape.iter().product();
-        method = match chosen.as_slice() {
-            [all] if all.start == 0 && all.end == usize::MAX => vec![Span { end: width, ..*all }],
-            spans => spans.to_vec(),
-        };
-        ensure!(method.last().is_some_and(|last| last.end == width), "methods", "{:?}: {width} columns", stream.name);
-    }
-    if options.causal && !stream.name.starts_with("action") {
-        // A deployed robot knows only what was measured before.
-        method = vec![Span { method: Interpolation::Previous, start: 0, end: stream.shape.iter().product() }];
-    }
-    let is_picture = matches!(stream.kind, Kind::Image | Kind::Video | Kind::Depth);
-    let normalize = options.normalize.iter().find(|(name, _)| *name == stream.name).map(|&(_, how)| how);
-    let scale = normalize.map(|how| scale(cache, stream, how)).transpose()?;
+    let is_picture = is_picture(stream);
+    let normalize = value(&options.normalize, &stream.name);
+    let scale = normalize.map(|&how| scale(cache, stream, how)).transpose()?;
     let dtype = match (stream.encoding, stream.number_type()) {
         (Encoding::Text, _) => None,
         (_, dtype) if is_picture && stream.kind != Kind::Depth => match options.image_type {
@@ -188,24 +245,58 @@ fn key(cache: &Cache, stream: &CachedStream, options: &WindowOptions) -> Result<
     };
     let shape = match stream.shape.as_slice() {
         &[height, width, channels] if is_picture => vec![channels, height, width],
+        [1] => Vec::new(),
         shape => shape.to_vec(),
     };
+    let late = lateness(&stream.name, options);
     Ok(Key {
         name: stream.name.clone(),
         stream: cache.stream(&stream.name)?,
-        offsets: seconds.iter().map(|&offset| nanoseconds(offset) - nanoseconds(late)).collect(),
+        late,
+        // What was measured at the target is stamped later by as much as the sensor is late.
+        offsets: seconds.iter().map(|&offset| nanoseconds(offset).saturating_add(late)).collect(),
         has_time: given.is_some(),
+        method: method(stream, options)?,
+        max_gap: value(&options.max_gap, &stream.name).map(|&gap| nanoseconds(gap)),
         meta: stream.clone(),
-        method,
         scale,
         dtype,
         shape,
     })
 }
 
+/// How values between samples are made.
+fn method(stream: &CachedStream, options: &WindowOptions) -> Result<Vec<Span>> {
+    let (name, width) = (&stream.name, stream.shape.iter().product());
+    let chosen = match value(&options.methods, name).map(Vec::as_slice) {
+        None => stream.method.clone(),
+        Some(chosen) => {
+            let spans = match chosen {
+                [all] if all.start == 0 && all.end == usize::MAX => vec![Span { end: width, ..*all }],
+                spans => spans.to_vec(),
+            };
+            let is_whole = is_picture(stream) || stream.encoding == Encoding::Text;
+            let takes = matches!(spans.as_slice(), [all] if !blends(all.method));
+            ensure!(takes || !is_whole, "methods", "{name:?}: pictures and text take nearest or previous, for all");
+            ensure_spans(name, &spans, width, stream.number_type())?;
+            spans
+        }
+    };
+    if options.causal && !name.starts_with("action") {
+        // A deployed robot knows only what was measured before.
+        return Ok(vec![Span { method: Interpolation::Previous, start: 0, end: width }]);
+    }
+    Ok(chosen)
+}
+
 fn scale(cache: &Cache, stream: &CachedStream, how: Normalize) -> Result<Scale> {
-    let stats = cache.stats().get(&stream.name).ok_or_else(|| {
-        Error::new(ErrorKind::InvalidArgument, format!("{:?} has no statistics", stream.name)).argument("normalize")
+    let name = &stream.name;
+    let dtype = stream.number_type();
+    let pixels = is_picture(stream) && dtype == Some(DType::U8);
+    let can = pixels || dtype.is_some_and(DType::is_float) && !is_picture(stream);
+    ensure!(can, "normalize", "{name:?} is {} {}; expected floats or pictures", stream.kind.name(), stream.dtype);
+    let stats = cache.stats().get(name).ok_or_else(|| {
+        Error::new(ErrorKind::InvalidArgument, format!("{name:?} has no statistics")).argument("normalize")
     })?;
     // What does not move is only shifted.
     let inverse = |range: f64| if range > 1e-12 { 1.0 / range } else { 1.0 };
@@ -214,11 +305,15 @@ fn scale(cache: &Cache, stream: &CachedStream, how: Normalize) -> Result<Scale> 
         let factor = low.iter().zip(high).map(|(low, high)| inverse((high - low) / 2.0)).collect();
         Scale { shift: middle, factor }
     };
-    Ok(match how {
+    let scale = match how {
         Normalize::MeanStd => {
             Scale { shift: stats.mean.clone(), factor: stats.std.iter().map(|&std| inverse(std)).collect() }
         }
         Normalize::MinMax => ends(&stats.min, &stats.max),
         Normalize::Quantile => ends(&stats.q01, &stats.q99),
-    })
+    };
+    let width = if pixels { stream.shape.last().copied().unwrap_or(0) } else { stream.shape.iter().product() };
+    let fits = scale.shift.len() == width && scale.factor.len() == width;
+    ensure!(fits, "normalize", "{name:?} has statistics of {} numbers, not of {width}", scale.shift.len());
+    Ok(scale)
 }

@@ -16,6 +16,7 @@ __all__ = [
     "EpisodeInfo",
     "Episodes",
     "Finding",
+    "Order",
     "Stream",
     "StreamInfo",
     "Windows",
@@ -299,12 +300,20 @@ class Windows:
         tolerance_s: float,
         causal: bool,
         time_offset: list[tuple[str, float]],
+        max_gap: list[tuple[str, float]],
         normalize: list[tuple[str, str]],
         image_dtype: str,
         episodes: list[int] | None,
     ) -> Windows: ...
     def __len__(self) -> int: ...
-    def batch(self, numbers: list[int]) -> dict[str, Any]: ...
+    @property
+    def tasks(self) -> list[str]: ...
+    def identity(self) -> dict[str, str]: ...
+    def batch(self, numbers: list[int]) -> tuple[dict[str, Any], list[int]]: ...
+    def order(self, shuffle: bool, seed: int, weights: list[float] | None) -> Order: ...
+
+@final
+class Order:
     def batches(
         self,
         epoch: int,
@@ -313,9 +322,6 @@ class Windows:
         rank: int,
         world_size: int,
         drop_last: bool,
-        shuffle: bool,
-        seed: int,
-        weights: list[float] | None,
         threads: int,
         prefetch: int,
     ) -> Batches: ...
@@ -323,4 +329,4 @@ class Windows:
 @final
 class Batches:
     def __iter__(self) -> Batches: ...
-    def __next__(self) -> dict[str, Any]: ...
+    def __next__(self) -> tuple[dict[str, Any], list[int]]: ...

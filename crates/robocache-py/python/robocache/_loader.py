@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import os
+import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Literal
 
+from robocache import _arguments as arguments
 from robocache import _core
+from robocache._arguments import invalid
 from robocache._cache import Cache
-from robocache._errors import InvalidArgument, Unsupported
+from robocache._errors import Unsupported
 
 _STATE_VERSION = 1
+_MOST_EPOCHS = 2**32 - 1
 _Scaling = Literal["mean_std", "min_max", "quantile"]
+
+
+class _Place:
+    """Where an iteration is: the next unseen sample of all ranks."""
+
+    def __init__(self, epoch: int, position: int) -> None:
+        self.epoch, self.position = epoch, position
 
 
 class Loader:
@@ -25,26 +38,40 @@ class Loader:
             a `<key>_is_pad`. Other streams are taken at the anchor.
         streams: which streams without offsets are wanted; None: all.
         anchor: make one sample for every stamp of this stream; rate: for a uniform grid of this
-            many per second. Neither: the frames of a LeRobot dataset.
-        methods: interpolation by stream, instead of the cache's.
+            many per second, over the time that the chosen streams have in common. Neither: the
+            frames of a LeRobot dataset.
+        methods: interpolation by stream, instead of the cache's: a name, or ranges of columns.
         tolerance_s: a target this near to a stamp is that stamp.
         causal: streams that do not start with "action" use only what was there at the time.
-        time_offset: seconds by which a stream's stamps are late.
+        time_offset: seconds by which a stream's stamps are late: what was measured at t is stamped
+            t + late, and is what a target at t gets.
+        max_gap: seconds by stream; between two samples that are further apart, `_is_pad` is True.
         episodes: places in the cache; tasks: texts; filter: a function of an episode. All must
             hold where several are given.
         split: ("train", 0.9) or ("validation", 0.9): by episode, a pure function of the seed.
-        weights: by the source's tag, for mixing several.
+        weights: by the source's tag, for mixing several; 0 or no weight leaves a source out.
         normalize: by stream "mean_std", "min_max" or "quantile", by the cache's statistics.
         image_dtype: "uint8", or "float32" in [0, 1]. Pictures are `[B,T,C,H,W]`.
         shuffle, seed: the order is a pure function of (seed, epoch).
-        rank, world_size: from torch.distributed where that is initialised.
+        rank, world_size: both, or from torch.distributed where that is initialised.
         drop_last: leave out the last, short batch.
-        threads, prefetch: threads that make batches, and how many may wait.
+        threads: threads that make batches. prefetch: batches that are ready or in the making ahead
+            of the one in use, at most; threads that find none to begin share the pictures of others.
         pin_memory: tensors in pinned memory.
 
-    Iterating gives an epoch; the next iteration the next epoch. `state_dict()` tells where it is:
-    a loader with the same seed and data goes on there, whatever its batch size, world size or
-    threads.
+    A batch also has `index` (the sample's number among those of this loader, in the cache's order:
+    LeRobot's `index` where all of one dataset is used), `episode_index` (in its source),
+    `frame_index`, `timestamp` (seconds from the episode's start), `task_index` and `task`, and
+    `source_index` where the cache has several sources. Tasks are numbered over all sources, as in
+    `tasks`. A stream of such a name comes instead. Streams of a single number have no axis for it:
+    `[B]`, `[B,T]`. Where an episode does not have a stream, its values are NaN (0 for integers and
+    pictures) and padding.
+
+    Iterating gives the rest of the epoch, then the next one: after a `break`, a new `for` continues
+    behind the last batch that was handed out. `set_epoch(n)` starts epoch n from its beginning.
+    Each iterator has a place of its own; the newest one's is the loader's, which `state_dict()`
+    tells: a loader with the same seed and data goes on there, whatever its batch size, world size
+    or threads.
     """
 
     def __init__(
@@ -53,15 +80,16 @@ class Loader:
         batch_size: int,
         *,
         delta_timestamps: Mapping[str, Sequence[float]] | None = None,
-        streams: Sequence[str] | None = None,
+        streams: Sequence[str] | str | None = None,
         anchor: str | None = None,
         rate: float | None = None,
         methods: Mapping[str, Any] | None = None,
         tolerance_s: float = 1e-4,
         causal: bool = False,
         time_offset: Mapping[str, float] | None = None,
+        max_gap: Mapping[str, float] | None = None,
         episodes: Sequence[int] | None = None,
-        tasks: Sequence[str] | None = None,
+        tasks: Sequence[str] | str | None = None,
         filter: Callable[[Any], bool] | None = None,
         split: tuple[str, float] | None = None,
         weights: Mapping[str, float] | None = None,
@@ -80,10 +108,9 @@ class Loader:
         prefetch: int = 2,
         pin_memory: bool = False,
     ) -> None:
-        if batch_size < 1:
-            raise _invalid("batch_size", f"expected at least 1, got {batch_size}")
-        if not 0 <= seed < 2**64:
-            raise _invalid("seed", f"expected 0 to 2**64 - 1, got {seed}")
+        _ensure_cache(cache)
+        self.batch_size = arguments.whole("batch_size", batch_size, 1)
+        self.seed = arguments.whole("seed", seed, 0, 2**64 - 1)
         for name, value in (("device", device), ("actions", actions)):
             if value is not None:
                 raise Unsupported(
@@ -96,15 +123,17 @@ class Loader:
                 argument="resident",
             )
         self.cache = cache
-        self.batch_size = batch_size
-        self.shuffle, self.seed, self.drop_last = shuffle, seed, drop_last
-        self.threads = threads or len(os.sched_getaffinity(0))
-        self.prefetch = prefetch
-        self.pin_memory = pin_memory
-        self.rank, self.world_size = _place(rank, world_size)
+        self.shuffle = arguments.flag("shuffle", shuffle)
+        self.drop_last = arguments.flag("drop_last", drop_last)
+        self.threads = (
+            len(os.sched_getaffinity(0))
+            if threads is None
+            else arguments.whole("threads", threads, 1, 4096)
+        )
+        self.prefetch = arguments.whole("prefetch", prefetch, 1, 4096)
+        self.pin_memory = arguments.flag("pin_memory", pin_memory) and _can_pin()
+        self.rank, self.world_size = _rank(rank, world_size)
         self.weights = _weights(cache, weights)
-        self.epoch = 0
-        self._position = 0
         self.windows = Windows(
             cache,
             delta_timestamps=delta_timestamps,
@@ -115,16 +144,33 @@ class Loader:
             tolerance_s=tolerance_s,
             causal=causal,
             time_offset=time_offset,
-            episodes=_episodes(cache, episodes, tasks, filter, split, seed),
+            max_gap=max_gap,
+            episodes=_episodes(cache, episodes, tasks, filter, split, self.seed),
             normalize=normalize,
             image_transform=image_transform,
             image_dtype=image_dtype,
         )
+        self._order = self.windows._core.order(self.shuffle, self.seed, self.weights)
+        self._place = _Place(0, 0)
+
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch that the newest iterator is in."""
+        return self._place.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration starts this epoch, from its beginning."""
+        self._place = _Place(arguments.whole("epoch", epoch, 0, _MOST_EPOCHS), 0)
 
     @property
     def num_samples(self) -> int:
         """Samples of an epoch, of all ranks."""
         return len(self.windows)
+
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks of all sources, by the numbers of `task_index`."""
+        return self.windows.tasks
 
     def __len__(self) -> int:
         """Batches of an epoch, of each rank, from its start."""
@@ -133,41 +179,43 @@ class Loader:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """The rest of the epoch; a finished one is followed by the next."""
-        step = self.batch_size * self.world_size
-        if self._position >= self.num_samples or (
-            self.drop_last and self._position + step > self.num_samples
-        ):
-            self.epoch, self._position = self.epoch + 1, 0
-        batches = self.windows._core.batches(
-            self.epoch,
-            self._position,
+        place, step = self._place, self.batch_size * self.world_size
+        is_done = place.position >= self.num_samples or (
+            self.drop_last and place.position + step > self.num_samples
+        )
+        own = _Place(place.epoch + 1, 0) if is_done else _Place(place.epoch, place.position)
+        self._place = own
+        return self._run(own, step)
+
+    def _run(self, place: _Place, step: int) -> Iterator[dict[str, Any]]:
+        batches = self._order.batches(
+            place.epoch,
+            place.position,
             self.batch_size,
             self.rank,
             self.world_size,
             self.drop_last,
-            self.shuffle,
-            self.seed,
-            self.weights,
             self.threads,
             self.prefetch,
         )
-        for batch in batches:
+        for columns, tasks in batches:
+            batch = self.windows.to_torch(columns, tasks)
+            if self.pin_memory:
+                batch = {
+                    key: x.pin_memory() if hasattr(x, "pin_memory") else x
+                    for key, x in batch.items()
+                }
             # Before it is handed over: a state taken while it is used continues behind it.
-            self._position = min(self._position + step, self.num_samples)
-            yield self._finish(batch)
-
-    def _finish(self, batch: dict[str, Any]) -> dict[str, Any]:
-        out = self.windows.to_torch(batch)
-        if self.pin_memory:
-            out = {key: x.pin_memory() if hasattr(x, "pin_memory") else x for key, x in out.items()}
-        return out
+            place.position = min(place.position + step, self.num_samples)
+            yield batch
 
     def dataset(self) -> Any:
         """The batches of an epoch as a `torch.utils.data.IterableDataset`.
 
-        `DataLoader(loader.dataset(), batch_size=None)` gives them as they are. With
-        `num_workers > 0` each worker takes every n-th batch of this rank; the threads of the
-        loader make that unnecessary.
+        `DataLoader(loader.dataset(), batch_size=None)` gives them as they are; torchdata's stateful
+        data loader saves and restores its place. Workers (`num_workers > 0`) are refused: the
+        loader has threads, and processes would lose its place. For a map-style dataset that works
+        with them see `cache.windows`.
         """
         from robocache._torch import IterableWindows
 
@@ -178,44 +226,68 @@ class Loader:
         """The cache's metadata in LeRobot's shape."""
         return self.cache.meta
 
+    def _facts(self) -> dict[str, Any]:
+        """What must be the same for a state to be continued."""
+        return {
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "num_samples": self.num_samples,
+            "weights": None if self.weights is None else list(self.weights),
+            **self.windows.identity,
+        }
+
     def state_dict(self) -> dict[str, Any]:
         """Where the loader is: the next unseen sample of all ranks."""
-        return {
-            "version": _STATE_VERSION,
-            "seed": self.seed,
-            "epoch": self.epoch,
-            "position": self._position,
-            "num_samples": self.num_samples,
-            "shuffle": self.shuffle,
-        }
+        place = self._place
+        where = {"version": _STATE_VERSION, "epoch": place.epoch, "position": place.position}
+        return where | self._facts()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues where `state` was taken. Data that has changed since is refused."""
-        try:
-            version, epoch, position = state["version"], state["epoch"], state["position"]
-            facts = {key: state[key] for key in ("seed", "num_samples", "shuffle")}
-        except (KeyError, TypeError) as error:
-            raise _invalid("state", f"not a state of a loader: {error!r}") from error
+        if not isinstance(state, Mapping) or "version" not in state:
+            raise invalid("state", f"not a state of a loader: {state!r}")
+        version = arguments.whole("state", state["version"], 1, 2**63)
         if version > _STATE_VERSION:
             raise Unsupported(
-                f"Loader: state: version {version} is newer than this RoboCache", op="Loader"
+                f"Loader: state: version {version} is newer than this RoboCache",
+                op="Loader",
+                argument="state",
             )
-        own = {"seed": self.seed, "num_samples": self.num_samples, "shuffle": self.shuffle}
-        for key, value in facts.items():
-            if value != own[key]:
-                raise _invalid("state", f"{key} was {value}, here it is {own[key]}")
-        if not (isinstance(epoch, int) and epoch >= 0 and isinstance(position, int)):
-            raise _invalid("state", "epoch and position must be whole numbers")
-        if not 0 <= position <= self.num_samples:
-            raise _invalid("state", f"position {position} is outside 0 to {self.num_samples}")
-        self.epoch, self._position = epoch, position
+        facts = self._facts()
+        missing = sorted({"epoch", "position", *facts} - set(state))
+        if missing:
+            raise invalid("state", f"not a state of a loader: it has no {', '.join(missing)}")
+        for key, own in facts.items():
+            if state[key] != own:
+                raise invalid("state", f"{key} was {state[key]!r}, here it is {own!r}")
+        epoch = arguments.whole("state", state["epoch"], 0, _MOST_EPOCHS)
+        position = arguments.whole("state", state["position"], 0, self.num_samples)
+        self._place = _Place(epoch, position)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process opens the cache anew and goes on at the same place."""
+        options = self.windows._options | {
+            "weights": None
+            if self.weights is None
+            else {s["tag"]: w for s, w in zip(self.cache.sources, self.weights, strict=True)},
+            "shuffle": self.shuffle,
+            "seed": self.seed,
+            "rank": self.rank,
+            "world_size": self.world_size,
+            "drop_last": self.drop_last,
+            "threads": self.threads,
+            "prefetch": self.prefetch,
+            "pin_memory": self.pin_memory,
+        }
+        return (_open_loader, (self.cache.path, self.batch_size, options, self.state_dict()))
 
 
 class Windows:
     """The samples of a cache, a map-style dataset: `windows[i]`, `len(windows)`.
 
     `DataLoader(windows, batch_size=64, num_workers=4)` works, also with samplers: every sample is
-    made by itself in the worker that asks for it. Made by `cache.windows(...)`.
+    made by itself in the worker that asks for it. Made by `cache.windows(...)`, with the options of
+    `rc.Loader` about windows.
     """
 
     def __init__(
@@ -223,46 +295,90 @@ class Windows:
         cache: Cache,
         *,
         delta_timestamps: Mapping[str, Sequence[float]] | None = None,
-        streams: Sequence[str] | None = None,
+        streams: Sequence[str] | str | None = None,
         anchor: str | None = None,
         rate: float | None = None,
         methods: Mapping[str, Any] | None = None,
         tolerance_s: float = 1e-4,
         causal: bool = False,
         time_offset: Mapping[str, float] | None = None,
+        max_gap: Mapping[str, float] | None = None,
         episodes: Sequence[int] | None = None,
         normalize: Mapping[str, _Scaling] | None = None,
         image_transform: Callable[[Any], Any] | None = None,
         image_dtype: Literal["uint8", "float32"] = "uint8",
     ) -> None:
+        _ensure_cache(cache)
+        if image_transform is not None and not callable(image_transform):
+            raise invalid("image_transform", f"expected a function, got {image_transform!r}")
+        offsets = arguments.offsets_by_name("delta_timestamps", delta_timestamps)
+        others = None if streams is None else arguments.texts("streams", streams)
+        scaling = arguments.by_name("normalize", normalize)
+        late = arguments.numbers_by_name("time_offset", time_offset)
+        gaps = arguments.numbers_by_name("max_gap", max_gap)
+        chosen = arguments.by_name("methods", methods)
+        places = None if episodes is None else _places(cache, episodes)
         self.cache = cache
         self.image_transform = image_transform
-        self._images = [k for k, info in cache.streams.items() if info.kind in ("image", "video")]
         self._core = _core.Windows(
             cache._core,
-            [(key, list(offsets)) for key, offsets in (delta_timestamps or {}).items()],
-            None if streams is None else list(streams),
-            anchor,
-            rate,
-            list((methods or {}).items()),
-            tolerance_s,
-            causal,
-            list((time_offset or {}).items()),
-            list((normalize or {}).items()),
-            image_dtype,
-            None if episodes is None else list(episodes),
+            offsets,
+            others,
+            None if anchor is None else arguments.text("anchor", anchor),
+            None if rate is None else arguments.number("rate", rate),
+            chosen,
+            arguments.number("tolerance_s", tolerance_s),
+            arguments.flag("causal", causal),
+            late,
+            gaps,
+            [(name, arguments.text("normalize", how)) for name, how in scaling],
+            arguments.text("image_dtype", image_dtype),
+            places,
         )
+        # As they were given, for another process.
+        self._options: dict[str, Any] = {
+            "delta_timestamps": dict(offsets),
+            "streams": others,
+            "anchor": anchor,
+            "rate": rate,
+            "methods": dict(chosen),
+            "tolerance_s": tolerance_s,
+            "causal": causal,
+            "time_offset": dict(late),
+            "max_gap": dict(gaps),
+            "episodes": places,
+            "normalize": dict(scaling),
+            "image_transform": image_transform,
+            "image_dtype": image_dtype,
+        }
+        infos = cache.streams.items()
+        self._images = [key for key, info in infos if info.kind in ("image", "video")]
+        # NumPy does not have the type: the engine hands over its bits.
+        self._bfloat16 = {
+            key for key, info in infos if info.dtype == "bfloat16" and key not in dict(scaling)
+        }
+
+    @cached_property
+    def tasks(self) -> list[str]:
+        """The tasks of all sources, by the numbers of `task_index`."""
+        return self._core.tasks
+
+    @cached_property
+    def identity(self) -> dict[str, str]:
+        """What tells these samples from others: digests of the sources and of the episodes with
+        their samples, and the anchor."""
+        return self._core.identity()
 
     def __len__(self) -> int:
         return len(self._core)
 
     def __getitem__(self, number: int) -> dict[str, Any]:
         """One sample, without an axis of batch."""
-        if number < 0:
-            number += len(self)
-        if not 0 <= number < len(self):
+        place = arguments.whole("index", number, -sys.maxsize, sys.maxsize)
+        place += len(self) if place < 0 else 0
+        if not 0 <= place < len(self):
             raise IndexError(f"sample {number} of {len(self)}")
-        return {key: value[0] for key, value in self.batch([number]).items()}
+        return {key: value[0] for key, value in self.batch([place]).items()}
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
         """Several samples at once, as torch's DataLoader asks for them."""
@@ -271,80 +387,130 @@ class Windows:
 
     def batch(self, numbers: Sequence[int]) -> dict[str, Any]:
         """The batch of some samples, made here and now."""
-        return self.to_torch(self._core.batch([int(number) for number in numbers]))
+        last = len(self) - 1
+        chosen = [arguments.whole("index", x, 0, last) for x in arguments.items("index", numbers)]
+        return self.to_torch(*self._core.batch(chosen))
 
-    def to_torch(self, batch: dict[str, Any]) -> dict[str, Any]:
+    def to_torch(self, columns: dict[str, Any], tasks: Sequence[int]) -> dict[str, Any]:
         """Arrays as tensors, pictures transformed, tasks as words."""
         import numpy as np
         import torch
 
-        out = {
-            key: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
-            for key, value in batch.items()
-        }
+        out: dict[str, Any] = {}
+        for key, value in columns.items():
+            if not isinstance(value, np.ndarray):
+                out[key] = value
+            elif key in self._bfloat16:
+                out[key] = torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
+            else:
+                out[key] = torch.from_numpy(value)
         if self.image_transform is not None:
             for key in self._images:
                 if key in out:
                     out[key] = self.image_transform(out[key])
-        if "task_index" in out:
-            tasks = self.cache.meta.tasks
-            numbers = out["task_index"].reshape(len(out["task_index"]), -1)[:, 0].tolist()
-            out["task"] = [tasks[n] if 0 <= n < len(tasks) else "" for n in numbers]
+        words = self.tasks
+        out.setdefault("task", [words[n] if 0 <= n < len(words) else "" for n in tasks])
         return out
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process opens the cache anew."""
+        return (_open_windows, (self.cache.path, self._options, self.identity))
 
-def _invalid(argument: str, message: str) -> InvalidArgument:
-    return InvalidArgument(f"Loader: {argument}: {message}", op="Loader", argument=argument)
+
+def _open_windows(path: str, options: dict[str, Any], identity: dict[str, str]) -> Windows:
+    """The windows of a cache as they were in the process that they come from."""
+    from robocache._data import open as open_cache
+
+    windows = Windows(open_cache(path), **options)
+    for key, known in identity.items():
+        if windows.identity[key] != known:
+            raise invalid("cache", f"{path} has changed since: other {key}")
+    return windows
 
 
-def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
+def _open_loader(
+    path: str, batch_size: int, options: dict[str, Any], state: dict[str, Any]
+) -> Loader:
+    """The loader of a cache as it was in the process that it comes from."""
+    from robocache._data import open as open_cache
+
+    loader = Loader(open_cache(path), batch_size, **options)
+    loader.load_state_dict(state)
+    return loader
+
+
+def _ensure_cache(cache: Any) -> None:
+    if not isinstance(cache, Cache):
+        raise invalid("cache", f"expected what rc.open gives, got {type(cache).__name__}")
+
+
+def _can_pin() -> bool:
+    """Whether there is something to pin memory for; a warning where not, as torch has it."""
+    import torch
+
+    if torch.cuda.is_available():
+        return True
+    text = "Loader: pin_memory: torch sees no GPU, so that tensors stay in ordinary memory"
+    warnings.warn(text, RuntimeWarning, stacklevel=3)
+    return False
+
+
+def _rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
     if rank is None and world_size is None:
-        import sys
-
         distributed = sys.modules.get("torch.distributed")
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
             return distributed.get_rank(), distributed.get_world_size()
         return 0, 1
-    rank, world_size = rank or 0, 1 if world_size is None else world_size
-    if not 0 <= rank < world_size:
-        raise _invalid("rank", f"expected 0 to {world_size - 1}, got {rank}")
-    return rank, world_size
+    if rank is None or world_size is None:
+        missing, given = ("rank", "world_size") if rank is None else ("world_size", "rank")
+        raise invalid(
+            missing, f"expected too where {given} is given: neither follows from the other"
+        )
+    world_size = arguments.whole("world_size", world_size, 1)
+    return arguments.whole("rank", rank, 0, world_size - 1), world_size
 
 
 def _weights(cache: Cache, weights: Mapping[str, float] | None) -> list[float] | None:
     if weights is None:
         return None
+    given = dict(arguments.numbers_by_name("weights", weights))
     tags = [source["tag"] for source in cache.sources]
-    unknown = set(weights) - set(tags)
+    unknown = set(given) - set(tags)
     if unknown:
-        raise _invalid("weights", f"there is no {sorted(unknown)}; the sources are {tags}")
-    return [float(weights.get(tag, 0.0)) for tag in tags]
+        raise invalid("weights", f"there is no {sorted(unknown)}; the sources are {tags}")
+    return [given.get(tag, 0.0) for tag in tags]
+
+
+def _places(cache: Cache, episodes: Any) -> list[int]:
+    """Places of episodes, each once, in order."""
+    chosen = arguments.items("episodes", episodes)
+    return sorted({arguments.whole("episodes", at, 0, len(cache) - 1) for at in chosen})
 
 
 def _episodes(
     cache: Cache,
     episodes: Sequence[int] | None,
-    tasks: Sequence[str] | None,
+    tasks: Sequence[str] | str | None,
     filter: Callable[[Any], bool] | None,
     split: tuple[str, float] | None,
     seed: int,
 ) -> list[int] | None:
     if episodes is None and tasks is None and filter is None and split is None:
         return None
-    chosen = list(range(len(cache))) if episodes is None else list(episodes)
+    chosen = list(range(len(cache))) if episodes is None else _places(cache, episodes)
     if tasks is not None:
-        wanted = set(tasks)
+        wanted = set(arguments.texts("tasks", tasks))
         chosen = [at for at in chosen if wanted & set(cache.episode(at).tasks)]
     if filter is not None:
+        if not callable(filter):
+            raise invalid("filter", f"expected a function of an episode, got {filter!r}")
         chosen = [at for at in chosen if filter(cache.episode(at))]
     if split is not None:
-        name, part = split
-        if name not in ("train", "validation") or not 0 < part < 1:
-            raise _invalid("split", f"expected ('train' or 'validation', part), got {split!r}")
+        name, part = arguments.part("split", split)
         # Every episode falls on one side by its own number: adding episodes moves none.
         chosen = [at for at in chosen if (_unit(seed, at) < part) == (name == "train")]
     if not chosen:
-        raise _invalid("episodes", "no episode is left")
+        raise invalid("episodes", "no episode is left")
     return chosen
 
 

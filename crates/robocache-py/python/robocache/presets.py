@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from robocache._errors import InvalidArgument
+
 
 class Octo:
     """Octo's windows: `window_size` observations up to now, and for each of them the next
@@ -13,8 +15,10 @@ class Octo:
     """
 
     def __init__(self, window_size: int, action_horizon: int) -> None:
-        if window_size < 1 or action_horizon < 1:
-            raise ValueError("window_size and action_horizon must be at least 1")
+        for name, value in (("window_size", window_size), ("action_horizon", action_horizon)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                text = f"octo: {name}: expected a whole number of at least 1, got {value!r}"
+                raise InvalidArgument(text, op="octo", argument=name)
         self.window_size, self.action_horizon = window_size, action_horizon
 
     def options(self, cache: Any) -> dict[str, Any]:
@@ -32,7 +36,10 @@ class Octo:
         return {"delta_timestamps": deltas}
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """Actions `[B,T,H,A]`, `timestep_pad_mask [B,T]` and `action_pad_mask [B,T,H,A]`: True is real."""
+        """Actions `[B,T,H,A]`, `timestep_pad_mask [B,T]` and `action_pad_mask [B,T,H,A]`: True is real.
+
+        A step is real where every observation is.
+        """
         out = dict(batch)
         size, horizon = self.window_size, self.action_horizon
         for key in list(batch):
@@ -48,7 +55,8 @@ class Octo:
                     shape
                 )
             elif key.startswith("observation"):
-                out["timestep_pad_mask"] = ~pads
+                real = out.get("timestep_pad_mask")
+                out["timestep_pad_mask"] = ~pads if real is None else real & ~pads
         return out
 
 

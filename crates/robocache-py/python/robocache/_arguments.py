@@ -1,0 +1,104 @@
+"""Arguments of the loader as the engine wants them; what does not fit is an `InvalidArgument`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from robocache._errors import InvalidArgument
+
+MOST = 2**31 - 1
+"""Whole numbers up to here are accepted where nothing else bounds them."""
+
+
+def invalid(argument: str, message: str) -> InvalidArgument:
+    """The error for an argument of the loader."""
+    return InvalidArgument(f"Loader: {argument}: {message}", op="Loader", argument=argument)
+
+
+def whole(argument: str, value: Any, least: int = 0, most: int = MOST) -> int:
+    """A whole number within bounds."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise invalid(argument, f"expected a whole number, got {value!r}") from None
+    if not least <= number <= most:
+        raise invalid(argument, f"expected {least} to {most}, got {number}")
+    return number
+
+
+def number(argument: str, value: Any) -> float:
+    """A real number."""
+    try:
+        if isinstance(value, (bool, str, bytes)):
+            raise TypeError
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise invalid(argument, f"expected a number, got {value!r}") from None
+
+
+def flag(argument: str, value: Any) -> bool:
+    """True or False; anything else is a mistake."""
+    if not isinstance(value, bool):
+        raise invalid(argument, f"expected True or False, got {value!r}")
+    return value
+
+
+def text(argument: str, value: Any) -> str:
+    """A text."""
+    if not isinstance(value, str):
+        raise invalid(argument, f"expected a text, got {value!r}")
+    return value
+
+
+def texts(argument: str, value: Any) -> list[str]:
+    """Several texts; one alone means itself."""
+    return (
+        [value] if isinstance(value, str) else [text(argument, x) for x in items(argument, value)]
+    )
+
+
+def items(argument: str, value: Any) -> list[Any]:
+    """The items of a list, a tuple, an array or any other iterable that is no text and no mapping."""
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise invalid(argument, f"expected a list, got {value!r}")
+    try:
+        return list(value)
+    except TypeError:  # an array of no dimension
+        raise invalid(argument, f"expected a list, got {value!r}") from None
+
+
+def by_name(argument: str, value: Any) -> list[tuple[str, Any]]:
+    """The items of a dict by stream or source; none for None."""
+    if value is None:
+        return []
+    if not isinstance(value, Mapping):
+        raise invalid(argument, f"expected a dict by name, got {value!r}")
+    return [(text(argument, name), item) for name, item in value.items()]
+
+
+def numbers_by_name(argument: str, value: Any) -> list[tuple[str, float]]:
+    """A dict of numbers."""
+    return [(name, number(argument, item)) for name, item in by_name(argument, value)]
+
+
+def offsets_by_name(argument: str, value: Any) -> list[tuple[str, list[float]]]:
+    """A dict of lists of numbers."""
+    return [
+        (name, [number(argument, offset) for offset in items(argument, offsets)])
+        for name, offsets in by_name(argument, value)
+    ]
+
+
+def part(argument: str, value: Any) -> tuple[str, float]:
+    """`("train", 0.9)` or `("validation", 0.9)`."""
+    expected = "expected ('train' or 'validation', a part between 0 and 1)"
+    if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
+        raise invalid(argument, f"{expected}, got {value!r}")
+    name, share = value[0], number(argument, value[1])
+    if name not in ("train", "validation") or not 0 < share < 1:
+        raise invalid(argument, f"{expected}, got {value!r}")
+    return name, share
