@@ -248,6 +248,11 @@ impl Dataset {
         Ok(self.source.check(progress)?.errors)
     }
 
+    /// Streams that are declared but not read, each with the reason.
+    pub fn left_out(&self) -> &[(String, String)] {
+        self.source.left_out()
+    }
+
     /// Format and version, such as "lerobot v3.0".
     pub fn format(&self) -> String {
         self.source.format()

@@ -59,7 +59,7 @@ pub(crate) struct Ingested {
     pub(super) bytes_done: Option<u64>,
     /// Absent where units were only put together.
     pub(super) seconds: Option<f64>,
-    /// Declared streams without any picture: the tag of the source, and the name.
+    /// Declared streams of which nothing can be read: the tag of the source, and the name.
     pub(super) missing: Vec<(String, String)>,
     #[serde(flatten)]
     pub(super) skips: Skips,
@@ -83,7 +83,7 @@ impl Ingested {
         let paint = if self.complete { Paint::Good } else { Paint::Doubtful };
         let mut text = table.text(style);
         for (tag, name) in &self.missing {
-            let line = format!("warning: {} declares {}, but has no pictures for it", printable(tag), printable(name));
+            let line = format!("warning: {} declares {}, but none of it can be read", printable(tag), printable(name));
             text += &format!("{}\n", style.paint(&line, Paint::Doubtful));
         }
         format!("{text}{}{}\n", self.skips.text(style), style.paint(&self.closing(), paint))

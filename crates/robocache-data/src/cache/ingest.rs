@@ -37,7 +37,7 @@ pub struct IngestReport {
     pub frames: u64,
     /// Bytes of the cache's shards.
     pub bytes: u64,
-    /// Streams that a source declares but has no pictures for: the tag of the source, and the name.
+    /// Streams that a source declares but that cannot be taken: the tag of the source, and the name.
     pub missing: Vec<(String, String)>,
 }
 

@@ -113,7 +113,7 @@ pub struct CachedSource {
     pub episodes: usize,
     /// For every stream that it has: its name there, and its place among the cache's streams.
     pub streams: Vec<(String, usize)>,
-    /// Streams that it declares but has no pictures for.
+    /// Streams that it declares but that cannot be taken: there is no picture of them, or their type is not read.
     pub missing: Vec<String>,
     /// The height and width that its pictures were given, where it was asked for.
     pub image_size: Option<(usize, usize)>,

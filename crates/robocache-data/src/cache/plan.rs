@@ -173,7 +173,9 @@ impl Plan {
         options: &IngestOptions,
     ) -> Result<()> {
         options.check()?;
-        let (mut streams, mut missing) = (Vec::new(), Vec::new());
+        let left_out = dataset.left_out().iter().filter(|_| options.streams.is_none());
+        let mut missing: Vec<String> = left_out.map(|(name, _)| name.clone()).collect();
+        let mut streams = Vec::new();
         let chosen = chosen(dataset, options)?;
         ensure_methods(&chosen, options)?;
         for (place, info, choice) in chosen {

@@ -140,7 +140,7 @@ class Ingested:
     skipped: list[tuple[int, str]]
     """Episodes that could not be taken, with the reason."""
     missing: list[tuple[str, str]]
-    """Streams that a source declares but has no pictures for: its tag, and the name."""
+    """Streams that a source declares but that cannot be read: its tag, and the name."""
 
 
 def _choices(
