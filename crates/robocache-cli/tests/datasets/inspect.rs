@@ -58,13 +58,13 @@ fn a_summary_has_json() {
 
 #[test]
 fn jitter_and_gaps_are_those_of_the_recording() {
-    let folder = made("jitter", 1, 60);
+    let folder = made("jitter", 1, 200);
     // Every other stamp is 20 ms late, and five seconds are missing after the 40th.
     let stamp = |n: i64| n as f64 / 10.0 + if n % 2 == 1 { 0.02 } else { 0.0 } + if n >= 40 { 5.0 } else { 0.0 };
     let columns: [(&str, ArrayRef); 3] = [
-        ("action", Arc::new(Float32Array::from_iter_values((0..60).map(|n| n as f32)))),
-        ("frame_index", Arc::new(Int64Array::from_iter_values(0..60))),
-        ("timestamp", Arc::new(Float64Array::from_iter_values((0..60).map(stamp)))),
+        ("action", Arc::new(Float32Array::from_iter_values((0..200).map(|n| n as f32)))),
+        ("frame_index", Arc::new(Int64Array::from_iter_values(0..200))),
+        ("timestamp", Arc::new(Float64Array::from_iter_values((0..200).map(stamp)))),
     ];
     let batch = RecordBatch::try_from_iter(columns).unwrap();
     let file = std::fs::File::create(folder.join("data/chunk-000/episode_000000.parquet")).unwrap();
@@ -73,7 +73,7 @@ fn jitter_and_gaps_are_those_of_the_recording() {
     writer.close().unwrap();
     let report = json(&["inspect", folder.text(), "--json"]);
     let clock = &report["streams"][0]["clock"];
-    assert_eq!((&clock["samples"], &clock["gaps"]), (&json!(60), &json!(1)), "{clock}");
+    assert_eq!((&clock["samples"], &clock["gaps"]), (&json!(200), &json!(1)), "{clock}");
     assert!((clock["jitter_seconds"].as_f64().unwrap() - 0.04).abs() < 1e-6, "{clock}");
     let gap = &clock["largest_gap"];
     assert!((gap["seconds"].as_f64().unwrap() - 5.08).abs() < 1e-6, "{clock}");
