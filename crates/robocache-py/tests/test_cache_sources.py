@@ -12,9 +12,9 @@ import robocache as rc
 
 pytest.importorskip("pyarrow")
 
-import lerobot_edit as edit  # noqa: E402
-from lerobot_files import Layout, sample  # noqa: E402
-from lerobot_parts import Feature  # noqa: E402
+import lerobot_edit as edit
+from lerobot_files import Layout, sample
+from lerobot_parts import Feature
 
 ARM = {
     "observation.state": Feature("float32", (3,), ["a", "b", "c"]),
@@ -211,3 +211,12 @@ def test_wrong_options_are_refused_by_name(tmp_path, change, argument):
         ingest(source, tmp_path / "cache", **change)
     assert (caught.value.op, caught.value.argument) == ("ingest", argument), str(caught.value)
     assert not ingest(source, tmp_path / "cache", image_size=[8, 8]).skipped
+
+
+def test_tasks_of_all_sources_have_one_numbering(tmp_path):
+    out = tmp_path / "cache"
+    ingest(make(tmp_path / "one"), out)
+    ingest(make(tmp_path / "two"), out, streams=["action"], tag="again")
+    cache = rc.open(out)
+    assert cache.meta.tasks == cache.windows(delta_timestamps={"action": [0.0]}).tasks
+    assert len(cache.meta.tasks) == len(set(cache.meta.tasks)) == 3

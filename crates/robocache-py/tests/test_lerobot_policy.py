@@ -9,7 +9,7 @@ import torch
 
 import robocache as rc
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 SAMPLE = Path(__file__).resolve().parents[3] / "testdata" / "lerobot_v30"
 FPS, CHUNK, STEPS = 30, 16, 50
 
@@ -50,7 +50,7 @@ def test_an_act_policy_takes_50_steps(tmp_path):
     optimizer = torch.optim.AdamW(policy.get_optim_params(), lr=1e-3)
     loader = rc.Loader(
         cache,
-        8,
+        4,
         delta_timestamps={"action": [i / cache.meta.fps for i in range(CHUNK)]},
         image_dtype="float32",
         seed=0,

@@ -264,7 +264,9 @@ impl Plan {
                 continue;
             }
             let stream = finding.stream.as_ref().map_or(String::new(), |name| format!("{name}: "));
-            let path = finding.path.as_ref().map_or(String::new(), |path| format!(" ({})", path.display()));
+            // Findings name files from the source on.
+            let path =
+                finding.path.as_ref().map_or(String::new(), |path| format!(" ({})", last.path.join(path).display()));
             let reason = format!("{}: {stream}{}{path}", finding.code, finding.message);
             self.errors.push(Skipped { source, episode, reason });
         }

@@ -134,7 +134,11 @@ impl ShardWriter {
         if self.times.is_empty() {
             return Ok(());
         }
-        let (times, bytes) = (std::mem::take(&mut self.times), std::mem::take(&mut self.bytes));
+        // The next batch is about as large: memory that grows step by step is copied at every step.
+        let times = std::mem::take(&mut self.times);
+        self.times.reserve(times.len());
+        let next = MutableBuffer::with_capacity(self.bytes.len());
+        let bytes = std::mem::replace(&mut self.bytes, next);
         let ends = std::mem::replace(&mut self.ends, vec![0]);
         let rows = times.len();
         let written = self.batch(times, bytes, ends).and_then(|batch| self.writer.write(&batch));

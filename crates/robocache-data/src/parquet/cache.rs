@@ -62,6 +62,8 @@ impl Entry {
 struct Kept {
     entries: Vec<Entry>,
     bytes: u64,
+    /// What the others know of `bytes`.
+    told: u64,
 }
 
 impl Kept {
@@ -102,11 +104,14 @@ impl Kept {
 
 /// What the files of a dataset keep together. Where it is too much, the file that was not read for
 /// the longest time loses its pages, so that threads in different files do not disturb each other.
+///
+/// Every read looks at this and few change it: threads that did would wait for each other's caches.
 #[derive(Debug)]
 pub(crate) struct Shared {
     most: u64,
+    /// The most that each file kept since it lost its pages, all together.
     bytes: AtomicU64,
-    /// Counts uses.
+    /// Goes on when a file keeps more than before.
     clock: AtomicU64,
     caches: Mutex<Vec<Weak<Cache>>>,
 }
@@ -173,13 +178,15 @@ impl Cache {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what is kept, and tells the others how much it is now.
+    /// Changes what is kept, and tells the others where it is more than ever.
     fn change<T>(&self, change: impl FnOnce(&mut Kept) -> T) -> T {
         let mut kept = self.lock();
-        let before = kept.bytes;
         let result = change(&mut kept);
-        let after = kept.bytes;
-        self.shared.bytes.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        if let Some(more @ 1..) = kept.bytes.checked_sub(kept.told) {
+            kept.told = kept.bytes;
+            self.shared.bytes.fetch_add(more, Ordering::Relaxed);
+            self.used.store(self.shared.clock.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
         result
     }
 
@@ -194,7 +201,8 @@ impl Cache {
     }
 
     fn clear(&self) {
-        let kept = self.change(std::mem::take);
+        let kept = std::mem::take(&mut *self.lock());
+        self.shared.bytes.fetch_sub(kept.told, Ordering::Relaxed);
         drop(kept);
     }
 
@@ -214,7 +222,10 @@ impl Cache {
         budget: &Budget,
         unpack: impl FnOnce(Vec<u8>) -> Result<Vec<u8>>,
     ) -> Result<Arc<Unpacked>> {
-        self.used.store(self.shared.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        let now = self.shared.clock.load(Ordering::Relaxed);
+        if self.used.load(Ordering::Relaxed) < now {
+            self.used.store(now, Ordering::Relaxed);
+        }
         let found = self.lock().find(key);
         let (slot, gone) = match found {
             Some(slot) => (slot, None),
@@ -302,6 +313,7 @@ mod tests {
         let failed = cache.get(key(0, 0, None), 10, &budget, |_| Err(robocache::Error::invalid("x", "y")));
         assert!(failed.is_err() && cache.bytes() == 0);
     }
+
     #[test]
     fn files_share_what_is_kept_and_the_last_used_keep_theirs() {
         let limits = Limits { max_alloc: 1 << 20, ..Limits::default() };

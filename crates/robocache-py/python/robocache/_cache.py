@@ -151,8 +151,13 @@ class Meta:
 
     @property
     def tasks(self) -> list[str]:
-        """Tasks of the first source, by their number."""
-        return self._cache.sources[0]["tasks"] if self._cache.sources else []
+        """Tasks of all sources, by their number: those of the first as it numbers them."""
+        first, *others = [source["tasks"] for source in self._cache.sources] or [[]]
+        # As the loader numbers them: what is new in later sources follows.
+        return [
+            *first,
+            *dict.fromkeys(task for tasks in others for task in tasks if task not in first),
+        ]
 
     @property
     def total_episodes(self) -> int:

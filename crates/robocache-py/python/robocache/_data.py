@@ -195,7 +195,9 @@ def _whole(argument: str, value: object, least: int, most: int) -> int:
 def _size(value: int | Sequence[int] | None) -> tuple[int, int] | None:
     if value is None:
         return None
-    sides = tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else (value,) * 2
+    sides = (
+        tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else (value,) * 2
+    )
     if len(sides) != 2:
         raise InvalidArgument(
             f"ingest: image_size: expected one number, or height and width, got {value!r}",
