@@ -14,6 +14,7 @@ from robocache import _core
 from robocache._arguments import invalid
 from robocache._cache import Cache
 from robocache._errors import Unsupported
+from robocache._selection import chosen_episodes, chosen_weights, episode_places
 
 _STATE_VERSION = 1
 _MOST_EPOCHS = 2**32 - 1
@@ -133,7 +134,7 @@ class Loader:
         self.prefetch = arguments.whole("prefetch", prefetch, 1, 4096)
         self.pin_memory = arguments.flag("pin_memory", pin_memory) and _can_pin()
         self.rank, self.world_size = _rank(rank, world_size)
-        self.weights = _weights(cache, weights)
+        self.weights = chosen_weights(cache, weights)
         self.windows = Windows(
             cache,
             delta_timestamps=delta_timestamps,
@@ -145,7 +146,7 @@ class Loader:
             causal=causal,
             time_offset=time_offset,
             max_gap=max_gap,
-            episodes=_episodes(cache, episodes, tasks, filter, split, self.seed),
+            episodes=chosen_episodes(cache, episodes, tasks, filter, split, self.seed),
             normalize=normalize,
             image_transform=image_transform,
             image_dtype=image_dtype,
@@ -317,7 +318,7 @@ class Windows:
         late = arguments.numbers_by_name("time_offset", time_offset)
         gaps = arguments.numbers_by_name("max_gap", max_gap)
         chosen = arguments.by_name("methods", methods)
-        places = None if episodes is None else _places(cache, episodes)
+        places = None if episodes is None else episode_places(cache, episodes)
         self.cache = cache
         self.image_transform = image_transform
         self._core = _core.Windows(
@@ -468,55 +469,3 @@ def _rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
         )
     world_size = arguments.whole("world_size", world_size, 1)
     return arguments.whole("rank", rank, 0, world_size - 1), world_size
-
-
-def _weights(cache: Cache, weights: Mapping[str, float] | None) -> list[float] | None:
-    if weights is None:
-        return None
-    given = dict(arguments.numbers_by_name("weights", weights))
-    tags = [source["tag"] for source in cache.sources]
-    unknown = set(given) - set(tags)
-    if unknown:
-        raise invalid("weights", f"there is no {sorted(unknown)}; the sources are {tags}")
-    return [given.get(tag, 0.0) for tag in tags]
-
-
-def _places(cache: Cache, episodes: Any) -> list[int]:
-    """Places of episodes, each once, in order."""
-    chosen = arguments.items("episodes", episodes)
-    return sorted({arguments.whole("episodes", at, 0, len(cache) - 1) for at in chosen})
-
-
-def _episodes(
-    cache: Cache,
-    episodes: Sequence[int] | None,
-    tasks: Sequence[str] | str | None,
-    filter: Callable[[Any], bool] | None,
-    split: tuple[str, float] | None,
-    seed: int,
-) -> list[int] | None:
-    if episodes is None and tasks is None and filter is None and split is None:
-        return None
-    chosen = list(range(len(cache))) if episodes is None else _places(cache, episodes)
-    if tasks is not None:
-        wanted = set(arguments.texts("tasks", tasks))
-        chosen = [at for at in chosen if wanted & set(cache.episode(at).tasks)]
-    if filter is not None:
-        if not callable(filter):
-            raise invalid("filter", f"expected a function of an episode, got {filter!r}")
-        chosen = [at for at in chosen if filter(cache.episode(at))]
-    if split is not None:
-        name, part = arguments.part("split", split)
-        # Every episode falls on one side by its own number: adding episodes moves none.
-        chosen = [at for at in chosen if (_unit(seed, at) < part) == (name == "train")]
-    if not chosen:
-        raise invalid("episodes", "no episode is left")
-    return chosen
-
-
-def _unit(seed: int, number: int) -> float:
-    """A number in [0, 1) that looks random and is always the same."""
-    import hashlib
-
-    digest = hashlib.blake2b(f"{seed}:{number}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") / 2**64
