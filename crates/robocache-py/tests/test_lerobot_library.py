@@ -36,3 +36,30 @@ def test_every_sample_is_the_librarys(tmp_path):
                 assert sample[key].shape == wanted.shape, (number, key)
                 assert torch.equal(sample[key].to(wanted.dtype), wanted), (number, key)
         assert set(DELTAS) < set(sample)
+
+
+@pytest.mark.parametrize(("images", "least"), [("raw", 44.0), ("jpeg", 30.0)])
+def test_pictures_are_the_librarys(tmp_path, images, least):
+    """Raw pictures differ by the colour conversion of the two decoders, JPEG by its quality too."""
+    module = pytest.importorskip("lerobot.datasets.lerobot_dataset")
+    if not SAMPLE.exists():
+        pytest.skip("no sample data here")
+    deltas = {"observation.images.top": [-1 / FPS, 0.0]}
+    theirs = module.LeRobotDataset("local/sample", root=SAMPLE, delta_timestamps=deltas)
+    try:
+        theirs[0]
+    except (ImportError, OSError, RuntimeError) as error:
+        pytest.skip(f"the library cannot decode video here: {error}")
+    rc.ingest(SAMPLE, tmp_path / "cache", images=images, progress=False)
+    ours = rc.open(tmp_path / "cache").windows(delta_timestamps=deltas, image_dtype="float32")
+    for number in range(0, len(theirs), 7):
+        expected, sample = theirs[number], ours[number]
+        assert torch.equal(
+            sample["observation.images.top_is_pad"], expected["observation.images.top_is_pad"]
+        )
+        for key in ("observation.images.top", "observation.images.wrist"):
+            if key not in expected:
+                continue
+            assert sample[key].shape == expected[key].shape, (number, key)
+            error = torch.mean((sample[key] - expected[key]) ** 2).clamp(min=1e-12)
+            assert -10 * torch.log10(error) > least, (number, key)
