@@ -19,20 +19,20 @@ def main() -> None:
     parser = options(__doc__.partition("\n")[0])
     parser.add_argument("--dataset", type=Path, help="a dataset whose video is ingested, too")
     args = parser.parse_args()
+    dataset: Path | None = args.dataset
+    args.dataset = dataset and dataset.name  # The record has no paths of this machine.
     setup(args)
     record = Record("files", args)
     for bench in (
         ["readers"],
         ["ingest"],
-        *([["ingest", str(args.dataset)]] if args.dataset else []),
+        *([["ingest", str(dataset)]] if dataset else []),
     ):
         with neighbours() as others:
             said = run(bench)
         row: dict[str, Any] = {
             "name": " ".join([bench[0], *(Path(word).name for word in bench[1:])]),
-            "dataset": said["dataset"].replace(str(args.dataset), args.dataset.name)
-            if args.dataset
-            else said["dataset"],
+            "dataset": said["dataset"].replace(str(dataset), args.dataset or ""),
             "numbers": {entry["name"]: entry["value"] for entry in said["rows"]},
             "units": {entry["name"]: entry["unit"] for entry in said["rows"]},
             "notes": said["notes"],
