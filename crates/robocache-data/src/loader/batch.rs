@@ -4,7 +4,8 @@ use robocache::{DType, Error, ErrorKind, Result, Tensor};
 
 use super::Windows;
 use super::episodes::{Clock, Rows, Sample, View, look};
-use super::gather::{Place, blend, find, pick, write_numbers, write_pixels};
+use super::gather::{Place, blend, find, pick, write_numbers};
+use super::pixels::write_pixels;
 use super::spec::{Anchor, Key, lies_together};
 use super::stamps::Times;
 use super::tasks::TASK_INDEX;

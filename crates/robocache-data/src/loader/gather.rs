@@ -145,43 +145,6 @@ fn read(dtype: DType, bytes: &[u8]) -> f64 {
     }
 }
 
-/// Pixels `[height, width, channels]` as `[channels, height, width]`, scaled where that is wanted.
-pub(crate) fn write_pixels(key: &Key, pixels: &[u8], out: &mut [u8]) {
-    let &[channels, height, width] = key.shape.as_slice() else {
-        return;
-    };
-    let plane = height * width;
-    match (key.dtype, key.meta.number_type()) {
-        (Some(DType::U8), _) => {
-            for (pixel, colours) in pixels.chunks_exact(channels.max(1)).enumerate() {
-                for (channel, &value) in colours.iter().enumerate() {
-                    if let Some(place) = out.get_mut(channel * plane + pixel) {
-                        *place = value;
-                    }
-                }
-            }
-        }
-        (Some(DType::F32), Some(DType::U8)) => {
-            let scale = |channel: usize| {
-                let of = |list: &[f64]| list.get(channel).copied();
-                let scale = key.scale.as_ref();
-                let shift = scale.and_then(|scale| of(&scale.shift)).unwrap_or(0.0) as f32;
-                (shift, scale.and_then(|scale| of(&scale.factor)).unwrap_or(1.0) as f32)
-            };
-            for channel in 0..channels {
-                let (shift, factor) = scale(channel);
-                let place = out.get_mut(channel * plane * 4..(channel + 1) * plane * 4).unwrap_or_default();
-                let values = pixels.iter().skip(channel).step_by(channels.max(1));
-                for (place, &value) in place.chunks_exact_mut(4).zip(values) {
-                    place.copy_from_slice(&((f32::from(value) / 255.0 - shift) * factor).to_le_bytes());
-                }
-            }
-        }
-        // Distances have one channel.
-        _ => out.iter_mut().zip(pixels).for_each(|(place, &value)| *place = value),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,6 +9,7 @@ mod episodes;
 mod gather;
 mod identity;
 mod order;
+mod pixels;
 mod prefetch;
 mod spec;
 mod stamps;
