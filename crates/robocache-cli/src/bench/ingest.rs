@@ -9,6 +9,7 @@ use robocache_data::cache::{self, Choice, IngestOptions};
 use robocache_data::{Dataset, Ffmpeg, Kind, Limits, Progress, StreamInfo};
 
 use super::report::{Measured, Row, Target, Unit};
+use super::steps::Steps;
 use super::synthetic::{self, Groups, JOINTS, Plan};
 use crate::output::{plural, printable};
 
@@ -27,8 +28,7 @@ const PASSES: usize = 3;
 
 struct Bench<'a> {
     folder: &'a Path,
-    progress: &'a Progress<'a>,
-    steps: (usize, usize),
+    steps: Steps<'a>,
     rows: Vec<Row>,
     notes: Vec<String>,
 }
@@ -37,8 +37,8 @@ struct Bench<'a> {
 pub(super) fn made(folder: &Path, progress: &Progress<'_>) -> Result<Measured> {
     let mut bench = Bench::new(folder, progress, 3);
     let source = folder.join("numbers");
-    synthetic::write(&source, &NUMBERS, &|| bench.go_on())?;
-    bench.step();
+    synthetic::write(&source, &NUMBERS, &|| bench.steps.go_on())?;
+    bench.steps.step(1);
     bench.numbers(&source)?;
     let dataset = format!(
         "A dataset of LeRobot v3.0 made for this: {} episodes of {} frames, two streams of {JOINTS} float32 each, \
@@ -65,20 +65,7 @@ pub(super) fn given(path: &Path, folder: &Path, progress: &Progress<'_>) -> Resu
 
 impl<'a> Bench<'a> {
     fn new(folder: &'a Path, progress: &'a Progress<'a>, steps: usize) -> Self {
-        (progress.step)(0, steps);
-        Self { folder, progress, steps: (0, steps), rows: Vec::new(), notes: Vec::new() }
-    }
-
-    fn step(&mut self) {
-        self.steps.0 += 1;
-        (self.progress.step)(self.steps.0, self.steps.1);
-    }
-
-    fn go_on(&self) -> Result<()> {
-        match (self.progress.interrupted)() {
-            true => Err(Error::new(ErrorKind::Interrupted, "interrupted")),
-            false => Ok(()),
-        }
+        Self { folder, steps: Steps::new(progress, steps), rows: Vec::new(), notes: Vec::new() }
     }
 
     /// Ingests some streams several times, each into a new cache: bytes and the best time.
@@ -89,7 +76,7 @@ impl<'a> Bench<'a> {
             workers: Some(workers),
             ..IngestOptions::default()
         };
-        let quiet = Progress { step: &|_, _| {}, ..*self.progress };
+        let quiet = Progress { step: &|_, _| {}, ..*self.steps.progress };
         let (mut bytes, mut frames, mut best) = (0, 0, f64::INFINITY);
         for pass in 0..PASSES {
             let out = self.folder.join(format!("cache-{pass}"));
@@ -113,7 +100,7 @@ impl<'a> Bench<'a> {
                 let target = (bytes >= LEAST_BYTES).then_some(Target::AtLeast(NUMBERS_TARGET));
                 self.rows.push(Row::new(name, format!("numbers, {who}"), rate, Unit::BytesPerSecond, target));
             }
-            self.step();
+            self.steps.step(1);
         }
         if names.is_empty() {
             self.notes.push("There are no streams of numbers.".to_owned());
@@ -128,21 +115,20 @@ impl<'a> Bench<'a> {
         let ffmpeg = Ffmpeg::find();
         let (Ok(ffmpeg), false) = (ffmpeg, names.is_empty() || files.is_empty()) else {
             self.notes.push("Video was not measured: there is none, or no ffmpeg.".to_owned());
-            self.steps.0 += 1;
-            self.step();
+            self.steps.step(2);
             return Ok(());
         };
         let threads = cpu_threads();
         let mut null = f64::INFINITY;
         for _ in 0..PASSES {
-            self.go_on()?;
+            self.steps.go_on()?;
             let started = Instant::now();
             for file in &files {
                 decode_to_nothing(ffmpeg.program(), file, threads)?;
             }
             null = null.min(started.elapsed().as_secs_f64());
         }
-        self.step();
+        self.steps.step(1);
         let (_, frames, seconds) = self.best(source, &names, threads)?;
         let cameras = names.len() as f64;
         let rate = |seconds: f64| frames as f64 * cameras / seconds;
@@ -151,7 +137,7 @@ impl<'a> Bench<'a> {
         self.rows.push(row("video_ingest", "frames, ingest as JPEG", rate(seconds)));
         let target = (frames >= LEAST_FRAMES).then_some(Target::AtLeast(VIDEO_TARGET));
         self.rows.push(Row::new("video_share", "  of ffmpeg's speed", null / seconds, Unit::Share, target));
-        self.step();
+        self.steps.step(1);
         Ok(())
     }
 }

@@ -11,6 +11,7 @@ use robocache_data::{Kind, Progress};
 
 use super::memory;
 use super::report::{Measured, Row, Target, Unit};
+use super::steps::Steps;
 use crate::output::{plural, printable};
 
 /// As a chunk of actions is predicted: this many steps from the anchor on.
@@ -25,15 +26,12 @@ const MEMORY_TARGET: f64 = 300e6;
 
 /// Measures with a cache.
 pub(super) fn given(path: &Path, progress: &Progress<'_>) -> Result<Measured> {
-    let steps = 2 * BATCHES.len();
-    (progress.step)(0, steps);
+    let mut steps = Steps::new(progress, 2 * BATCHES.len());
     let cache = Arc::new(Cache::open(path)?);
-    let (mut rows, mut notes, mut done) = (Vec::new(), Vec::new(), 0);
+    let (mut rows, mut notes) = (Vec::new(), Vec::new());
     let has_pictures = cache.streams().iter().any(is_picture);
     for (name, label, pictures) in [("numbers", "numbers", false), ("all", "with pictures", true)] {
         for size in BATCHES {
-            done += 1;
-            (progress.step)(done - 1, steps);
             if pictures && !has_pictures {
                 continue;
             }
@@ -52,9 +50,9 @@ pub(super) fn given(path: &Path, progress: &Progress<'_>) -> Result<Measured> {
                 }
                 None => notes.push("This system does not say how much memory was used.".to_owned()),
             }
+            steps.step(1);
         }
     }
-    (progress.step)(steps, steps);
     if !has_pictures {
         notes.push("There are no pictures.".to_owned());
     }

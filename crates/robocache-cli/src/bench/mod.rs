@@ -7,6 +7,7 @@ mod loader;
 mod memory;
 mod readers;
 mod report;
+mod steps;
 mod synthetic;
 
 use std::path::PathBuf;

@@ -10,6 +10,7 @@ use robocache::{Context, Error, ErrorKind, Result, cpu_threads};
 use robocache_data::{Dataset, Ffmpeg, Kind, Limits, Progress, StreamInfo, Values};
 
 use super::report::{Measured, Row, Target, Unit};
+use super::steps::Steps;
 use super::synthetic::{self, Groups, JOINTS, Plan};
 use super::{cpu_time, memory};
 use crate::output::{count, plural, printable};
@@ -41,8 +42,7 @@ const VIDEO_TIME: Duration = Duration::from_secs(3);
 
 /// Collects rows, and stops between them.
 struct Bench<'a> {
-    progress: &'a Progress<'a>,
-    steps: (usize, usize),
+    steps: Steps<'a>,
     rows: Vec<Row>,
     notes: Vec<String>,
     /// Shares of the cores' time that the readers had, where it was not all.
@@ -86,8 +86,7 @@ pub(super) fn given(path: &Path, progress: &Progress<'_>) -> Result<Measured> {
 
 impl<'a> Bench<'a> {
     fn new(progress: &'a Progress<'a>, steps: usize) -> Self {
-        (progress.step)(0, steps);
-        Self { progress, steps: (0, steps), rows: Vec::new(), notes: Vec::new(), busy: Vec::new() }
+        Self { steps: Steps::new(progress, steps), rows: Vec::new(), notes: Vec::new(), busy: Vec::new() }
     }
 
     fn finish(mut self, dataset: String) -> Measured {
@@ -102,21 +101,9 @@ impl<'a> Bench<'a> {
         Measured::new("readers", dataset, self.rows, self.notes)
     }
 
-    fn step(&mut self) {
-        self.steps.0 += 1;
-        (self.progress.step)(self.steps.0, self.steps.1);
-    }
-
-    fn go_on(&self) -> Result<()> {
-        match (self.progress.interrupted)() {
-            true => Err(Error::new(ErrorKind::Interrupted, "interrupted")),
-            false => Ok(()),
-        }
-    }
-
     fn write(&mut self, path: &Path, plan: &Plan) -> Result<()> {
-        synthetic::write(path, plan, &|| self.go_on())?;
-        self.step();
+        synthetic::write(path, plan, &|| self.steps.go_on())?;
+        self.steps.step(1);
         Ok(())
     }
 
@@ -128,7 +115,7 @@ impl<'a> Bench<'a> {
         let peak = memory::peak();
         let mut seconds = Vec::new();
         for _ in 0..PASSES {
-            self.go_on()?;
+            self.steps.go_on()?;
             drop(dataset);
             let started = Instant::now();
             dataset = Dataset::open(path, &limits)?;
@@ -148,7 +135,7 @@ impl<'a> Bench<'a> {
             }
             None => self.notes.push("This system does not say how much memory was used.".to_owned()),
         }
-        self.step();
+        self.steps.step(1);
         Ok(dataset)
     }
 
@@ -160,8 +147,7 @@ impl<'a> Bench<'a> {
         streams.retain(|&at| dataset.streams().get(at).is_some_and(|stream| stream.name != "task_index"));
         if dataset.is_empty() || streams.is_empty() {
             self.notes.push("There are no streams of numbers to read.".to_owned());
-            self.steps.0 += 1;
-            self.step();
+            self.steps.step(2);
             return Ok(());
         }
         let places = enough(dataset, &streams)?;
@@ -173,7 +159,7 @@ impl<'a> Bench<'a> {
         for (count, suffix) in [(1, "1_thread"), (threads, "all_threads")] {
             if count == 1 && suffix == "all_threads" {
                 // It is the same.
-                self.step();
+                self.steps.step(1);
                 continue;
             }
             let pass = self.best_pass(dataset, &streams, places, count)?;
@@ -186,7 +172,7 @@ impl<'a> Bench<'a> {
             let name = format!("{name}_episodes_{suffix}");
             self.rows.push(rate);
             self.rows.push(Row::new(&name, "  episodes", episodes, Unit::PerSecond, None));
-            self.step();
+            self.steps.step(1);
         }
         Ok(())
     }
@@ -219,7 +205,7 @@ impl<'a> Bench<'a> {
         let bytes = AtomicUsize::new(0);
         let stop = AtomicBool::new(false);
         let failure = Mutex::new(None);
-        let interrupted = self.progress.interrupted;
+        let interrupted = self.steps.progress.interrupted;
         let (bytes, stop, failure) = (&bytes, &stop, &failure);
         let work = |thread: usize| {
             for at in places * thread / threads..places * (thread + 1) / threads {
@@ -247,7 +233,7 @@ impl<'a> Bench<'a> {
             std::thread::scope(|scope| (0..threads).for_each(|thread| drop(scope.spawn(move || work(thread)))));
         }
         let seconds = started.elapsed().as_secs_f64();
-        self.go_on()?;
+        self.steps.go_on()?;
         match failure.lock().map(|mut failure| failure.take()) {
             Ok(None) => Ok(Pass { seconds, bytes: bytes.load(Ordering::Relaxed), episodes: places }),
             Ok(Some(error)) => Err(error),
@@ -264,15 +250,15 @@ impl<'a> Bench<'a> {
         let stream = cameras.next();
         let Some(stream) = stream else {
             self.notes.push("There is no video to decode.".to_owned());
-            self.step();
+            self.steps.step(1);
             return Ok(());
         };
         if let Err(error) = Ffmpeg::find() {
             self.notes.push(format!("Video was not measured: {error}."));
-            self.step();
+            self.steps.step(1);
             return Ok(());
         }
-        let interrupt = || (self.progress.interrupted)();
+        let interrupt = || (self.steps.progress.interrupted)();
         let context = Context { interrupt: Some(&interrupt), ..Context::default() };
         let (started, mut frames, mut bytes, mut first) = (Instant::now(), 0u64, 0, None);
         for at in 0..dataset.len() {
@@ -302,7 +288,7 @@ impl<'a> Bench<'a> {
                 None,
             ));
         }
-        self.step();
+        self.steps.step(1);
         Ok(())
     }
 }

@@ -192,7 +192,7 @@ impl Cache {
             return Ok(tensor);
         };
         let row_bytes = meta.row_bytes();
-        let bytes = tensor_bytes_mut(&mut tensor);
+        let bytes = bytes_mut(&mut tensor);
         for (row, place) in bytes.chunks_exact_mut(row_bytes.max(1)).enumerate() {
             place.copy_from_slice(shard.rows(first + row as u64, 1, row_bytes)?.values);
         }
@@ -338,7 +338,8 @@ fn no_cache(root: &Path) -> Error {
     Error::new(ErrorKind::FileError, text).path(root)
 }
 
-fn tensor_bytes_mut(tensor: &mut Tensor) -> &mut [u8] {
+/// The bytes of a tensor's numbers, to be written.
+pub(crate) fn bytes_mut(tensor: &mut Tensor) -> &mut [u8] {
     let bytes = tensor.view().layout().count() * tensor.dtype().size();
     let mut view = tensor.view_mut();
     // SAFETY: the tensor owns that many initialised bytes and is borrowed for as long.

@@ -44,7 +44,7 @@ fn stream(feature: &Feature, fps: f64) -> Result<StreamInfo, String> {
             None => return Err(format!("streams of type {name:?} are not read")),
         },
     };
-    let is_picture = matches!(kind, Kind::Image | Kind::Video | Kind::Depth);
+    let is_picture = kind.is_picture();
     let mut shape = if is_picture { picture_shape(feature) } else { feature.shape.clone() };
     if kind == Kind::Depth
         && let Some(channels) = shape.get_mut(2)

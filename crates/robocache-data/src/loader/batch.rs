@@ -9,7 +9,7 @@ use super::pixels::write_pixels;
 use super::spec::{Anchor, Key, lies_together};
 use super::stamps::Times;
 use super::tasks::TASK_INDEX;
-use crate::cache::Encoding;
+use crate::cache::{Encoding, bytes_mut};
 use crate::image::{Pixels, decode_image};
 
 /// A column of a batch.
@@ -366,11 +366,4 @@ fn fill_missing(key: &Key, out: &mut [u8]) {
     for place in out.chunks_exact_mut(dtype.size()) {
         place.copy_from_slice(bits.get(..dtype.size()).unwrap_or_default());
     }
-}
-
-fn bytes_mut(tensor: &mut Tensor) -> &mut [u8] {
-    let bytes = tensor.view().layout().count() * tensor.dtype().size();
-    let mut view = tensor.view_mut();
-    // SAFETY: the tensor owns that many initialised bytes and is borrowed for as long.
-    unsafe { std::slice::from_raw_parts_mut(view.data_mut(), bytes) }
 }

@@ -148,7 +148,7 @@ impl Key {
 }
 
 fn is_picture(stream: &CachedStream) -> bool {
-    matches!(stream.kind, Kind::Image | Kind::Video | Kind::Depth)
+    stream.kind.is_picture()
 }
 
 fn blends(method: Interpolation) -> bool {

@@ -1,4 +1,4 @@
-"""Arguments of the loader as the engine wants them; what does not fit is an `InvalidArgument`."""
+"""Arguments as the engine wants them; what does not fit is an `InvalidArgument`."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ MOST = 2**31 - 1
 """Whole numbers up to here are accepted where nothing else bounds them."""
 
 
-def invalid(argument: str, message: str) -> InvalidArgument:
-    """The error for an argument of the loader."""
-    return InvalidArgument(f"Loader: {argument}: {message}", op="Loader", argument=argument)
+def invalid(argument: str, message: str, op: str = "Loader") -> InvalidArgument:
+    """The error for an argument."""
+    return InvalidArgument(f"{op}: {argument}: {message}", op=op, argument=argument)
 
 
-def whole(argument: str, value: Any, least: int = 0, most: int = MOST) -> int:
+def whole(argument: str, value: Any, least: int = 0, most: int = MOST, op: str = "Loader") -> int:
     """A whole number within bounds."""
     try:
         if isinstance(value, bool):
             raise TypeError
         number = operator.index(value)
     except TypeError:
-        raise invalid(argument, f"expected a whole number, got {value!r}") from None
+        raise invalid(argument, f"expected a whole number, got {value!r}", op) from None
     if not least <= number <= most:
-        raise invalid(argument, f"expected {least} to {most}, got {number}")
+        raise invalid(argument, f"expected {least} to {most}, got {number}", op)
     return number
 
 

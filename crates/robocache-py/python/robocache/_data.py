@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import operator
 import os
 import re
 import sys
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from robocache import _core
+from robocache._arguments import invalid, whole
 from robocache._cache import Cache
 from robocache._errors import FileError, InvalidArgument, Unsupported
 
@@ -101,9 +101,9 @@ def ingest(
     if not os.path.lexists(source) and _HUB_NAME.fullmatch(source):
         source = _download(source)
     size = _size(image_size)
-    quality = _whole("quality", quality, 1, 100)
+    quality = whole("quality", quality, 1, 100, op="ingest")
     if workers is not None:
-        workers = _whole("workers", workers, 1, 4096)
+        workers = whole("workers", workers, 1, 4096, op="ingest")
     bar = _Bar() if progress and sys.stderr is not None and sys.stderr.isatty() else None
     try:
         report = _core.ingest_dataset(
@@ -178,20 +178,6 @@ def _choices(
     return chosen
 
 
-def _whole(argument: str, value: object, least: int, most: int) -> int:
-    try:
-        number = -1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = -1
-    if not least <= number <= most:
-        raise InvalidArgument(
-            f"ingest: {argument}: expected a whole number from {least} to {most}, got {value!r}",
-            op="ingest",
-            argument=argument,
-        )
-    return number
-
-
 def _size(value: int | Sequence[int] | None) -> tuple[int, int] | None:
     if value is None:
         return None
@@ -199,12 +185,9 @@ def _size(value: int | Sequence[int] | None) -> tuple[int, int] | None:
         tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else (value,) * 2
     )
     if len(sides) != 2:
-        raise InvalidArgument(
-            f"ingest: image_size: expected one number, or height and width, got {value!r}",
-            op="ingest",
-            argument="image_size",
-        )
-    height, width = (_whole("image_size", side, 1, 16384) for side in sides)
+        message = f"expected one number, or height and width, got {value!r}"
+        raise invalid("image_size", message, op="ingest")
+    height, width = (whole("image_size", side, 1, 16384, op="ingest") for side in sides)
     return height, width
 
 
