@@ -16,10 +16,12 @@ from robocache._core import (
     Finding,
     StreamInfo,
     __version__,
+    fuse,
     resample,
     synchronize,
     warmup,
 )
+from robocache._core import FuseStream as Stream
 from robocache._data import Ingested, dataset, ingest, open
 from robocache._errors import (
     CorruptData,
@@ -50,10 +52,12 @@ __all__ = [
     "NoDevice",
     "OutOfMemory",
     "RoboCacheError",
+    "Stream",
     "StreamInfo",
     "Unsupported",
     "__version__",
     "dataset",
+    "fuse",
     "ingest",
     "open",
     "presets",

@@ -1,18 +1,17 @@
 //! `resample` on the host: rows and tiles of targets spread over all cores.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use half::{bf16, f16};
 
 use super::cells::Cell;
 use super::locate::{Pick, Rules, Stamp, Stamps};
-use super::{Dims, Extrapolate, Method, Resample};
+use super::rows::Rows;
+use super::{Dims, Method, Resample};
 use crate::cpu::{Simd, for_each, is_worth_sharing, simd};
-use crate::tensor::{DType, TensorRef};
-use crate::{Context, Error, Outputs, Result};
+use crate::tensor::DType;
+use crate::{Context, Outputs, Result};
 
 /// Bytes that one task moves: long enough to hide handing it out, short enough to stay in L2.
-const TASK_BYTES: usize = 256 << 10;
+pub(super) const TASK_BYTES: usize = 256 << 10;
 /// Outputs from this size on are written past the caches: they would not stay there anyway, and
 /// an ordinary store first reads what it overwrites.
 const STREAM_BYTES: usize = 64 << 20;
@@ -20,6 +19,9 @@ const STREAM_BYTES: usize = 64 << 20;
 const AHEAD: usize = 16;
 
 pub(super) fn resample(op: &Resample<'_>, dims: &Dims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
+    if op.is_empty(dims) {
+        return Ok(());
+    }
     match op.times.dtype() {
         DType::I64 => with_stamps::<i64>(op, dims, out, context),
         DType::F64 => with_stamps::<f64>(op, dims, out, context),
@@ -33,180 +35,134 @@ fn with_stamps<S: Stamp>(
     out: &mut Outputs<'_, '_>,
     context: &Context<'_>,
 ) -> Result<()> {
-    if op.is_empty(dims) {
-        return Ok(());
-    }
     let rows = Rows::<S>::new(op, dims);
     if op.check {
         rows.check(op, context)?;
     }
-    let dtype = op.values.dtype();
-    match (op.method, dtype) {
-        (Method::Linear, DType::F32) => compute::<S, f32>(op, rows, out, context),
-        (Method::Linear, DType::F64) => compute::<S, f64>(op, rows, out, context),
-        (Method::Linear, DType::F16) => compute::<S, f16>(op, rows, out, context),
-        (Method::Linear, DType::BF16) => compute::<S, bf16>(op, rows, out, context),
+    let Some(to) = Destination::of(out) else {
+        return Ok(());
+    };
+    let job = stream_job(op, rows, to);
+    run_jobs(&[job], dims.batch, dims.targets, context)
+}
+
+/// Where a stream's results go. Strides in elements; null where something was not asked for.
+#[derive(Clone, Copy)]
+pub(in crate::ops) struct Destination {
+    pub(in crate::ops) out: *mut u8,
+    pub(in crate::ops) dtype: DType,
+    pub(in crate::ops) out_strides: [isize; 3],
+    pub(in crate::ops) valid: *mut u8,
+    pub(in crate::ops) valid_strides: [isize; 2],
+    pub(in crate::ops) age: *mut f32,
+    pub(in crate::ops) age_strides: [isize; 2],
+    /// Whether the output is too large for the caches to be of use.
+    pub(in crate::ops) stream: bool,
+}
+
+impl Destination {
+    fn of(out: &mut Outputs<'_, '_>) -> Option<Self> {
+        let (valid, valid_strides) = super::valid_output(out);
+        let output = out.get(0)?;
+        let (view, out_strides) = (output.view(), super::strides(output.view()));
+        let dtype = view.dtype();
+        let stream = view.layout().count() * dtype.size() >= STREAM_BYTES;
+        let age = std::ptr::null_mut();
+        Some(Self {
+            out: output.data_mut(),
+            dtype,
+            out_strides,
+            valid,
+            valid_strides,
+            age,
+            age_strides: [0; 2],
+            stream,
+        })
+    }
+
+    /// Writes whether a target is valid, and its age, where they are wanted.
+    ///
+    /// # Safety
+    /// `row` and `target` must be inside the outputs, and no other task may write them.
+    #[inline(always)]
+    pub(in crate::ops) unsafe fn mark(&self, row: isize, target: isize, valid: bool, age: impl FnOnce() -> f32) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if !self.valid.is_null() {
+                *self.valid.offset(row * self.valid_strides[0] + target * self.valid_strides[1]) = u8::from(valid);
+            }
+            if !self.age.is_null() {
+                *self.age.offset(row * self.age_strides[0] + target * self.age_strides[1]) = age();
+            }
+        }
+    }
+}
+
+/// Seconds since the newest sample at or before a target; `count` stamps are. NaN where there is none.
+pub(in crate::ops) fn age_of<S: Stamp>(stamps: &Stamps<S>, targets: &Stamps<S>, index: usize, count: usize) -> f32 {
+    if index >= targets.len() || count == 0 || count > stamps.len() || targets.at(index).is_nan() {
+        return f32::NAN;
+    }
+    targets.at(index).seconds_since(stamps.at(count - 1))
+}
+
+/// The work for one stream, cut by rows and targets.
+pub(in crate::ops) trait StreamJob: Sync {
+    /// Bytes that one target moves, about.
+    fn target_bytes(&self) -> usize;
+    /// Computes the targets from `start` to `end` of a row.
+    fn run(&self, row: usize, start: usize, end: usize);
+}
+
+/// Runs the jobs of all streams, target by target side by side, on all cores.
+pub(in crate::ops) fn run_jobs(
+    jobs: &[Box<dyn StreamJob + '_>],
+    batch: usize,
+    targets: usize,
+    context: &Context<'_>,
+) -> Result<()> {
+    let target_bytes = jobs.iter().map(|job| job.target_bytes()).sum::<usize>().max(1);
+    let bytes = target_bytes.saturating_mul(targets).saturating_mul(batch);
+    if !is_worth_sharing(bytes) {
+        for row in 0..batch {
+            jobs.iter().for_each(|job| job.run(row, 0, targets));
+        }
+        return Ok(());
+    }
+    let tile = (TASK_BYTES / target_bytes).max(1);
+    let tiles = targets.div_ceil(tile);
+    let rows_per_task = if tiles > 1 { 1 } else { (tile / targets).max(1) };
+    for_each(batch.div_ceil(rows_per_task) * tiles, context, &|task: usize| {
+        let (group, start) = (task / tiles, task % tiles * tile);
+        let first = group * rows_per_task;
+        for row in first..(first + rows_per_task).min(batch) {
+            jobs.iter().for_each(|job| job.run(row, start, (start + tile).min(targets)));
+        }
+    })
+}
+
+/// The work for a stream: quick where all columns have one plain method and the output's dtype.
+pub(in crate::ops) fn stream_job<'a, S: Stamp>(
+    op: &Resample<'a>,
+    rows: Rows<'a, S>,
+    to: Destination,
+) -> Box<dyn StreamJob + 'a> {
+    let Some(method) = op.plain_method().filter(|_| to.dtype == op.values.dtype()) else {
+        return crate::ops::fuse::mixed_job(op, rows, to);
+    };
+    match (method, to.dtype) {
+        (Method::Linear, DType::F32) => Job::<S, f32>::boxed(op, method, rows, to),
+        (Method::Linear, DType::F64) => Job::<S, f64>::boxed(op, method, rows, to),
+        (Method::Linear, DType::F16) => Job::<S, f16>::boxed(op, method, rows, to),
+        (Method::Linear, DType::BF16) => Job::<S, bf16>::boxed(op, method, rows, to),
         // All other methods copy samples, so only their size matters.
-        _ => match dtype.size() {
-            1 => compute::<S, u8>(op, rows, out, context),
-            2 => compute::<S, u16>(op, rows, out, context),
-            4 => compute::<S, u32>(op, rows, out, context),
-            _ => compute::<S, u64>(op, rows, out, context),
+        _ => match to.dtype.size() {
+            1 => Job::<S, u8>::boxed(op, method, rows, to),
+            2 => Job::<S, u16>::boxed(op, method, rows, to),
+            4 => Job::<S, u32>::boxed(op, method, rows, to),
+            _ => Job::<S, u64>::boxed(op, method, rows, to),
         },
     }
-}
-
-/// The rows of a batch: stamps, targets and how many of each exist.
-struct Rows<'a, S> {
-    dims: &'a Dims,
-    times: *const S,
-    targets: *const S,
-    lengths: Option<TensorRef<'a>>,
-    target_lengths: Option<TensorRef<'a>>,
-}
-
-// SAFETY: the pointers come from tensor views, which are Sync.
-unsafe impl<S: Sync> Sync for Rows<'_, S> {}
-
-/// A length as it was given, which may be anything.
-fn given_length(lengths: &TensorRef<'_>, stride: isize, row: usize) -> i64 {
-    let offset = row as isize * stride;
-    // SAFETY: row < batch, and the stride is 0 or that of a `[B]` view of this dtype.
-    unsafe {
-        match lengths.dtype() {
-            DType::I32 => i64::from(lengths.data().cast::<i32>().offset(offset).read()),
-            _ => lengths.data().cast::<i64>().offset(offset).read(),
-        }
-    }
-}
-
-fn clamped_length(lengths: Option<TensorRef<'_>>, stride: isize, row: usize, most: usize) -> usize {
-    lengths.map_or(most, |lengths| usize::try_from(given_length(&lengths, stride, row)).unwrap_or(0).min(most))
-}
-
-impl<'a, S: Stamp> Rows<'a, S> {
-    fn new(op: &Resample<'a>, dims: &'a Dims) -> Self {
-        Self {
-            dims,
-            times: op.times.data().cast(),
-            targets: op.targets.data().cast(),
-            lengths: op.lengths,
-            target_lengths: op.target_lengths,
-        }
-    }
-
-    fn stamps(&self, row: usize) -> Stamps<S> {
-        let dims = self.dims;
-        let len = clamped_length(self.lengths, dims.length_stride, row, dims.samples);
-        // SAFETY: row < batch and len <= S, and `check` proved that these strides fit the view.
-        unsafe { Stamps::new(self.times.offset(row as isize * dims.time_strides[0]), dims.time_strides[1], len) }
-    }
-
-    fn targets(&self, row: usize) -> Stamps<S> {
-        let dims = self.dims;
-        let len = clamped_length(self.target_lengths, dims.target_length_stride, row, dims.targets);
-        // SAFETY: as for `stamps`.
-        unsafe { Stamps::new(self.targets.offset(row as isize * dims.target_strides[0]), dims.target_strides[1], len) }
-    }
-
-    /// Looks for bad data in all rows before anything is written, and names the first bad row.
-    fn check(&self, op: &Resample<'_>, context: &Context<'_>) -> Result<()> {
-        let dims = self.dims;
-        let lengths = [
-            ("lengths", &self.lengths, dims.length_stride, dims.samples),
-            ("target_lengths", &self.target_lengths, dims.target_length_stride, dims.targets),
-        ];
-        for (name, lengths, stride, most) in lengths {
-            let Some(lengths) = lengths else { continue };
-            for row in 0..dims.batch {
-                let given = given_length(lengths, stride, row);
-                if !usize::try_from(given).is_ok_and(|given| given <= most) {
-                    return Err(Error::invalid(name, format!("row {row} is {given}, expected 0 to {most}")));
-                }
-            }
-        }
-        let bounded = op.extrapolate == Extrapolate::Error;
-        // Shared stamps are the same in every row, unless the rows' lengths or targets differ.
-        let shared = dims.time_strides[0] == 0 && dims.length_stride == 0 && !bounded;
-        let rows = if shared { dims.batch.min(1) } else { dims.batch };
-        let check_row = |row: usize| {
-            let stamps = self.stamps(row);
-            check_stamps(&stamps, row)?;
-            if bounded { check_targets(&stamps, &self.targets(row), row) } else { Ok(()) }
-        };
-        let bytes = rows.saturating_mul((dims.samples + if bounded { dims.targets } else { 0 }) * size_of::<S>());
-        if !is_worth_sharing(bytes) {
-            return (0..rows).try_for_each(check_row);
-        }
-        let per_task = (TASK_BYTES / (bytes / rows).max(1)).max(1);
-        let first_bad = AtomicUsize::new(usize::MAX);
-        for_each(rows.div_ceil(per_task), context, &|task| {
-            let start = task * per_task;
-            for row in start..(start + per_task).min(rows) {
-                if check_row(row).is_err() {
-                    first_bad.fetch_min(row, Ordering::Relaxed);
-                }
-            }
-        })?;
-        match first_bad.into_inner() {
-            usize::MAX => Ok(()),
-            row => check_row(row),
-        }
-    }
-}
-
-fn check_stamps<S: Stamp>(stamps: &Stamps<S>, row: usize) -> Result<()> {
-    let Some(last) = stamps.len().checked_sub(1) else {
-        return Ok(());
-    };
-    // NaN compares as out of order, so sorted stamps are finite when both ends are. One pass
-    // without an early exit becomes vector instructions.
-    let sorted = match stamps.as_slice() {
-        Some(stamps) => stamps.iter().zip(&stamps[1..]).fold(true, |sorted, (a, b)| sorted & (a <= b)),
-        None => (0..last).all(|index| stamps.at(index) <= stamps.at(index + 1)),
-    };
-    let (low, high) = (stamps.at(0), stamps.at(last));
-    if !sorted || !low.is_finite() || !high.is_finite() {
-        return Err(describe_bad_stamps(stamps, row));
-    }
-    if let Some(limit) = S::COARSE
-        && (low.magnitude() > limit || high.magnitude() > limit)
-    {
-        let worst = if low.magnitude() > limit { low } else { high };
-        return Err(Error::invalid("times", super::coarse_message(row as u64, &worst.to_string())));
-    }
-    Ok(())
-}
-
-#[cold]
-fn describe_bad_stamps<S: Stamp>(stamps: &Stamps<S>, row: usize) -> Error {
-    for index in 0..stamps.len() {
-        let stamp = stamps.at(index);
-        if !stamp.is_finite() {
-            return Error::invalid("times", format!("row {row} holds {stamp} at index {index}"));
-        }
-        if index > 0 && stamp < stamps.at(index - 1) {
-            let before = stamps.at(index - 1);
-            return Error::invalid("times", format!("row {row} decreases at index {index} ({stamp} after {before})"));
-        }
-    }
-    Error::invalid("times", format!("row {row} changed while it was read"))
-}
-
-fn check_targets<S: Stamp>(stamps: &Stamps<S>, targets: &Stamps<S>, row: usize) -> Result<()> {
-    let Some(last) = stamps.len().checked_sub(1) else {
-        return Ok(());
-    };
-    let (low, high) = (stamps.at(0), stamps.at(last));
-    for index in 0..targets.len() {
-        let target = targets.at(index);
-        if target < low || target > high {
-            let [target, low, high] = [target, low, high].map(|stamp| stamp.to_string());
-            let message = super::outside_message(row as u64, index as u64, &target, &low, &high);
-            return Err(Error::invalid("targets", message));
-        }
-    }
-    Ok(())
 }
 
 /// Everything that the tasks share.
@@ -216,62 +172,23 @@ struct Job<'a, S, C> {
     missing: C,
     values: *const C,
     out: *mut C,
-    out_strides: [isize; 3],
-    valid: *mut u8,
-    valid_strides: [isize; 2],
-    /// Whether the output is too large for the caches to be of use.
-    stream: bool,
+    to: Destination,
 }
 
 // SAFETY: inputs are only read; every task writes its own rows and targets of the outputs.
 unsafe impl<S: Sync, C: Sync> Sync for Job<'_, S, C> {}
 
-fn compute<S: Stamp, C: Cell>(
-    op: &Resample<'_>,
-    rows: Rows<'_, S>,
-    out: &mut Outputs<'_, '_>,
-    context: &Context<'_>,
-) -> Result<()> {
-    let dims = rows.dims;
-    let (valid, valid_strides) = super::valid_output(out);
-    let Some(output) = out.get(0) else {
-        return Ok(());
-    };
-    let job = Job {
-        rules: Rules {
-            method: op.method,
-            extrapolate: op.extrapolate,
-            max_gap: op.max_gap.filter(|_| !valid.is_null()).unwrap_or(f64::INFINITY),
-        },
-        missing: C::from_bits(op.values.dtype().missing_bits()),
-        values: op.values.data().cast(),
-        out_strides: super::strides(output.view()),
-        out: output.data_mut().cast(),
-        valid,
-        valid_strides,
-        stream: output.view().layout().count() * size_of::<C>() >= STREAM_BYTES,
-        rows,
-    };
-    // Two samples read and one written per target, and the search.
-    let target_bytes = 3 * dims.width * size_of::<C>() + 2 * size_of::<S>();
-    let bytes = target_bytes.saturating_mul(dims.targets).saturating_mul(dims.batch);
-    let tile = if is_worth_sharing(bytes) { (TASK_BYTES / target_bytes).max(1) } else { dims.targets };
-    let tiles = dims.targets.div_ceil(tile);
-    let rows_per_task = if tiles > 1 { 1 } else { (tile / dims.targets).max(1) };
-    let body = |task: usize| {
-        let (group, start) = (task / tiles, task % tiles * tile);
-        let first = group * rows_per_task;
-        for row in first..(first + rows_per_task).min(dims.batch) {
-            job.run(row, start, (start + tile).min(dims.targets));
-        }
-    };
-    if is_worth_sharing(bytes) {
-        return for_each(dims.batch.div_ceil(rows_per_task) * tiles, context, &body);
+impl<'a, S: Stamp, C: Cell> Job<'a, S, C> {
+    fn boxed(op: &Resample<'a>, method: Method, rows: Rows<'a, S>, to: Destination) -> Box<dyn StreamJob + 'a> {
+        Box::new(Self {
+            rules: op.rules(method, to.valid.is_null()),
+            missing: C::from_bits(to.dtype.missing_bits()),
+            values: op.values.data().cast(),
+            out: to.out.cast(),
+            to,
+            rows,
+        })
     }
-    for row in 0..dims.batch {
-        job.run(row, 0, dims.targets);
-    }
-    Ok(())
 }
 
 /// Asks for a row of samples; a hint, so any address will do.
@@ -293,13 +210,18 @@ fn prefetch<C>(sample: *const C, width: usize) {
     let _ = (sample, width);
 }
 
-impl<S: Stamp, C: Cell> Job<'_, S, C> {
+impl<S: Stamp, C: Cell> StreamJob for Job<'_, S, C> {
+    fn target_bytes(&self) -> usize {
+        // Two samples read and one written per target, and the search.
+        3 * self.rows.dims.width * size_of::<C>() + 2 * size_of::<S>()
+    }
+
     fn run(&self, row: usize, start: usize, end: usize) {
         match simd() {
             // SAFETY: the instructions were found on this machine.
             #[cfg(target_arch = "x86_64")]
             Simd::Avx2 => unsafe {
-                if self.stream {
+                if self.to.stream {
                     self.run_avx2::<true>(row, start, end);
                 } else {
                     self.run_avx2::<false>(row, start, end);
@@ -308,7 +230,9 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
             Simd::Baseline => self.run_with::<false, false>(row, start, end),
         }
     }
+}
 
+impl<S: Stamp, C: Cell> Job<'_, S, C> {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn run_avx2<const STREAM: bool>(&self, row: usize, start: usize, end: usize) {
@@ -346,7 +270,7 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
         let dims = self.rows.dims;
         let (stamps, targets) = (self.rows.stamps(row), self.rows.targets(row));
         let [value_batch, value_step, value_column] = dims.value_strides;
-        let [out_batch, out_step, out_column] = self.out_strides;
+        let [out_batch, out_step, out_column] = self.to.out_strides;
         let dense = dims.width == 1 || (value_column == 1 && out_column == 1);
         let row_index = row as isize;
         let mut hint = 0;
@@ -366,10 +290,7 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
                                 dims.width,
                             );
                         }
-                        if !self.valid.is_null() {
-                            let offset = row_index * self.valid_strides[0] + later as isize * self.valid_strides[1];
-                            *self.valid.offset(offset) = u8::from(ok);
-                        }
+                        self.to.mark(row_index, later as isize, ok, || age_of(&stamps, &targets, later, hint));
                     }
                 }
             }
