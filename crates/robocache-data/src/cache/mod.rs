@@ -5,6 +5,7 @@
 //! the results together, `shard` is a stream's file, `index` the table of episodes.
 
 mod blocks;
+mod footer;
 mod fs;
 mod index;
 mod ingest;
