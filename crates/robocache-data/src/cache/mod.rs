@@ -9,6 +9,7 @@ mod footer;
 mod fs;
 mod index;
 mod ingest;
+mod jpeg;
 mod keep;
 mod layout;
 mod pictures;
