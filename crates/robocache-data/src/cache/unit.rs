@@ -15,6 +15,7 @@ use super::layout::{
 use super::queue::{Outcome, Part, write_groups};
 use super::shard::ShardWriter;
 use super::stats::StreamStats;
+use crate::check::values::errors;
 use crate::limits::file_error;
 use crate::model::{Dataset, Kind, Samples, Values};
 
@@ -129,6 +130,14 @@ impl<'a> Work<'a> {
         }
         let cameras = files.iter().filter(|file| file.stream.kind.is_picture()).count() as u64;
         let told = Told { progress: self.progress, cameras, pictures: Cell::new(0), frames: Cell::new(0) };
+        // What is wrong with the numbers is known before pictures are decoded for nothing. Without pictures,
+        // reading them once will do.
+        for episode in episodes.iter_mut().filter(|episode| cameras > 0 && episode.failure.is_none()) {
+            self.stop_if_interrupted()?;
+            if let Err(error) = self.read_numbers(episode.at, &files) {
+                self.keep_or_raise(error, episode)?;
+            }
+        }
         // Pictures first: where one cannot be decoded, the episode's numbers are not written.
         for place in 0..files.len() {
             if files.get(place).is_some_and(|file| file.stream.kind.is_picture()) {
@@ -245,13 +254,27 @@ impl<'a> Work<'a> {
         Ok(manifest)
     }
 
-    fn write_numbers(&self, episode: &mut Episode, files: &mut [Open<'_>], folder: &Path) -> Result<()> {
+    /// What is no picture, by the places of the files; all of it can be taken.
+    fn read_numbers(&self, at: usize, files: &[Open<'_>]) -> Result<(Vec<usize>, Vec<Samples>)> {
         let places: Vec<usize> = (0..files.len()).filter(|&place| !files[place].stream.kind.is_picture()).collect();
         let wanted: Vec<usize> = places.iter().map(|&place| files[place].from).collect();
-        let samples = self.dataset.read(episode.at, &wanted)?;
-        for samples in &samples {
+        let samples = self.dataset.read(at, &wanted)?;
+        let number = self.dataset.episode(at)?.index;
+        for (samples, from) in samples.iter().zip(wanted) {
             ensure_sorted(samples)?;
+            let (Some(info), Values::Numbers(tensor)) = (self.dataset.streams().get(from), &samples.values) else {
+                continue;
+            };
+            if let Some(found) = errors(info, tensor, number)?.first() {
+                let text = format!("{}: {}: {}", found.code, info.name, found.message);
+                return Err(Error::new(ErrorKind::CorruptData, text));
+            }
         }
+        Ok((places, samples))
+    }
+
+    fn write_numbers(&self, episode: &mut Episode, files: &mut [Open<'_>], folder: &Path) -> Result<()> {
+        let (places, samples) = self.read_numbers(episode.at, files)?;
         // All of it is known to be good before any of it is written.
         let casts = places.iter().zip(&samples).map(|(&place, samples)| cast(samples, files[place].stream));
         let casts = casts.collect::<Result<Vec<_>>>()?;
