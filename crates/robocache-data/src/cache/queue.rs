@@ -20,7 +20,7 @@ use crate::video::{Levels, PixelFormat, Pixels, Wish};
 
 /// Pictures per thread that wait to be encoded at once.
 const PER_THREAD: usize = 4;
-/// Bytes of them, at most; and of encoded ones that wait to be written, for each video.
+/// Bytes of them, at most; and of encoded ones that wait to be written, of all videos that are decoded at once.
 const MOST_BYTES: usize = 64 << 20;
 /// JPEG makes at least this of a picture, but for the worst.
 const JPEG_RATIO: usize = 4;
@@ -227,7 +227,8 @@ impl Form<'_> {
             _ => self.stream.row_bytes(),
         };
         let bytes = group.first().map_or(1, |part| part.2.bytes());
-        (MOST_BYTES / (kept * together(bytes, threads)).max(1)).clamp(1, 1024)
+        // Each has its share, and no more than is of use.
+        (MOST_BYTES / (kept * together(bytes, threads) * threads).max(1)).clamp(1, 128)
     }
 
     /// Decodes the pictures of a group in one go and sends them as they are kept.
