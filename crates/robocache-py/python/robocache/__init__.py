@@ -8,6 +8,11 @@ array([[0.5],
 """
 
 from robocache import presets
+from robocache._aliases import (
+    fuse_multimodal,
+    resample_trajectories,
+    resample_trajectories_chunked,
+)
 from robocache._cache import Cache
 from robocache._core import (
     Dataset,
@@ -58,10 +63,13 @@ __all__ = [
     "__version__",
     "dataset",
     "fuse",
+    "fuse_multimodal",
     "ingest",
     "open",
     "presets",
     "resample",
+    "resample_trajectories",
+    "resample_trajectories_chunked",
     "synchronize",
     "warmup",
 ]
