@@ -1,8 +1,10 @@
 //! The ops, one folder each.
 
 pub mod resample;
+pub mod resample_backward;
 
 pub use resample::Resample;
+pub use resample_backward::ResampleBackward;
 
 use crate::Error;
 use crate::cuda::{Finding, KernelFamily};
@@ -20,5 +22,5 @@ pub(crate) fn describe_finding(op: u32, finding: &Finding) -> Error {
 
 /// The kernels of all ops.
 pub(crate) fn kernel_families() -> Vec<&'static KernelFamily> {
-    vec![&resample::KERNELS]
+    vec![&resample::KERNELS, &resample_backward::KERNELS]
 }

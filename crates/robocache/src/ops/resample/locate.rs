@@ -8,7 +8,7 @@ use std::fmt::Display;
 use super::{Extrapolate, Method};
 
 /// A type of time stamp. Differences are taken in the type itself and are exact for integers.
-pub(super) trait Stamp: Copy + PartialOrd + Display + Send + Sync + 'static {
+pub(in crate::ops) trait Stamp: Copy + PartialOrd + Display + Send + Sync + 'static {
     /// Not NaN and not infinite.
     fn is_finite(self) -> bool;
     fn is_nan(self) -> bool;
@@ -110,7 +110,7 @@ const NEAR: usize = 8;
 
 /// The stamps of one row.
 #[derive(Clone, Copy)]
-pub(super) struct Stamps<S> {
+pub(in crate::ops) struct Stamps<S> {
     data: *const S,
     stride: isize,
     len: usize,
@@ -119,23 +119,23 @@ pub(super) struct Stamps<S> {
 impl<S: Stamp> Stamps<S> {
     /// # Safety
     /// `len` stamps, `stride` elements apart, must be readable from `data` while this is used.
-    pub(super) unsafe fn new(data: *const S, stride: isize, len: usize) -> Self {
+    pub(in crate::ops) unsafe fn new(data: *const S, stride: isize, len: usize) -> Self {
         Self { data, stride, len }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::ops) fn len(&self) -> usize {
         self.len
     }
 
     #[inline(always)]
-    pub(super) fn at(&self, index: usize) -> S {
+    pub(in crate::ops) fn at(&self, index: usize) -> S {
         debug_assert!(index < self.len);
         // SAFETY: every caller keeps `index < len`, also for unsorted and NaN stamps.
         unsafe { self.data.offset(index as isize * self.stride).read() }
     }
 
     /// The stamps as a slice, where they lie side by side.
-    pub(super) fn as_slice(&self) -> Option<&[S]> {
+    pub(in crate::ops) fn as_slice(&self) -> Option<&[S]> {
         // SAFETY: the constructor's promise, with a stride of 1.
         (self.stride == 1).then(|| unsafe { std::slice::from_raw_parts(self.data, self.len) })
     }
@@ -212,7 +212,7 @@ impl<S: Stamp> Stamps<S> {
 
 /// What a target is made of.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Pick {
+pub(in crate::ops) enum Pick {
     /// One sample as it is.
     Take(usize),
     /// The line through two samples.
@@ -223,16 +223,16 @@ pub(super) enum Pick {
 
 /// The options that decide about a target.
 #[derive(Clone, Copy)]
-pub(super) struct Rules {
-    pub(super) method: Method,
-    pub(super) extrapolate: Extrapolate,
-    pub(super) max_gap: f64,
+pub(in crate::ops) struct Rules {
+    pub(in crate::ops) method: Method,
+    pub(in crate::ops) extrapolate: Extrapolate,
+    pub(in crate::ops) max_gap: f64,
 }
 
 impl Rules {
     /// What `target` is made of and whether it is valid. `hint` is kept from target to target.
     #[inline(always)]
-    pub(super) fn locate<S: Stamp>(&self, stamps: &Stamps<S>, target: S, hint: &mut usize) -> (Pick, bool) {
+    pub(in crate::ops) fn locate<S: Stamp>(&self, stamps: &Stamps<S>, target: S, hint: &mut usize) -> (Pick, bool) {
         if stamps.len == 0 || target.is_nan() {
             return (Pick::Missing, false);
         }

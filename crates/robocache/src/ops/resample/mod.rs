@@ -9,11 +9,14 @@ mod cells;
 mod cpu;
 mod cuda;
 mod locate;
+mod rows;
 
 use std::fmt;
 use std::str::FromStr;
 
 pub(crate) use cuda::{KERNELS, describe as describe_finding};
+pub(in crate::ops) use locate::{Pick, Rules, Stamp, Stamps};
+pub(in crate::ops) use rows::Rows;
 
 use crate::cuda::Launcher;
 use crate::tensor::{DType, TensorRef};
@@ -129,16 +132,16 @@ pub struct Resample<'a> {
 /// Sizes and strides in elements, 0 where a tensor is shared by the batch.
 #[derive(Debug)]
 pub struct Dims {
-    has_batch: bool,
-    batch: usize,
-    samples: usize,
-    targets: usize,
-    width: usize,
-    value_strides: [isize; 3],
-    time_strides: [isize; 2],
-    target_strides: [isize; 2],
-    length_stride: isize,
-    target_length_stride: isize,
+    pub(in crate::ops) has_batch: bool,
+    pub(in crate::ops) batch: usize,
+    pub(in crate::ops) samples: usize,
+    pub(in crate::ops) targets: usize,
+    pub(in crate::ops) width: usize,
+    pub(in crate::ops) value_strides: [isize; 3],
+    pub(in crate::ops) time_strides: [isize; 2],
+    pub(in crate::ops) target_strides: [isize; 2],
+    pub(in crate::ops) length_stride: isize,
+    pub(in crate::ops) target_length_stride: isize,
 }
 
 impl<'a> Resample<'a> {
@@ -232,7 +235,7 @@ impl Batch {
 }
 
 /// Strides of the batch axis and the `inner` last ones; the batch's is 0 when it is shared.
-fn strides<const N: usize>(tensor: &TensorRef<'_>) -> [isize; N] {
+pub(in crate::ops) fn strides<const N: usize>(tensor: &TensorRef<'_>) -> [isize; N] {
     let layout = tensor.layout();
     let mut strides = [0; N];
     let skipped = N - layout.rank().min(N);
