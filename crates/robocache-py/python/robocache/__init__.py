@@ -16,7 +16,6 @@ from robocache._core import (
     Finding,
     StreamInfo,
     __version__,
-    resample,
     synchronize,
     warmup,
 )
@@ -33,6 +32,7 @@ from robocache._errors import (
     Unsupported,
 )
 from robocache._loader import Loader
+from robocache._ops import resample
 
 __all__ = [
     "Cache",

@@ -1,4 +1,4 @@
-from collections.abc import ItemsView, Iterator, KeysView, Sequence, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Sequence, ValuesView
 from typing import Any, Literal, Protocol, TypeVar, final, overload
 
 import numpy as np
@@ -21,11 +21,13 @@ __all__ = [
     "StreamInfo",
     "Windows",
     "__version__",
+    "below_torch",
     "command_line",
     "ingest_dataset",
     "open_cache",
     "open_dataset",
     "resample",
+    "resample_backward",
     "synchronize",
     "warmup",
 ]
@@ -95,6 +97,20 @@ def resample(
     max_memory: int | str | None = None,
     check: bool = True,
 ) -> Any: ...
+def resample_backward(
+    grad: _Values,
+    values: _Values | None,
+    times: _HasDLPack | _Numbers,
+    targets: _HasDLPack | _Numbers,
+    *,
+    shape: Sequence[int],
+    method: _Method = "linear",
+    extrapolate: _Extrapolate = "clamp",
+    lengths: _HasDLPack | _Numbers | None = None,
+    target_lengths: _HasDLPack | _Numbers | None = None,
+    check: bool = True,
+) -> _Values: ...
+def below_torch(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any: ...
 def synchronize(timeout: float | None = None) -> None: ...
 def warmup(op: Literal["resample"], *arguments: Any, **options: Any) -> None: ...
 def command_line(arguments: list[str]) -> int: ...

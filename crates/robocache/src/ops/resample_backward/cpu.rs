@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use super::cells::{Cell, Number};
 use super::{Dims, ResampleBackward};
 use crate::cpu::{Simd, for_each, is_worth_sharing, simd};
-use crate::ops::resample::{Pick, Rows, Rules, Stamp, Stamps, strides};
+use crate::ops::resample::{Extrapolate, Pick, Rows, Rules, Stamp, Stamps, strides};
 use crate::tensor::DType;
 use crate::{Context, Outputs, Result};
 
@@ -123,6 +123,47 @@ struct Row<S> {
     stamps: Stamps<S>,
     targets: Stamps<S>,
     sorted: bool,
+    /// Where lines go on outside: the two first and the two last samples.
+    ends: Option<[usize; 4]>,
+}
+
+impl<S: Stamp> Row<S> {
+    /// The outermost samples that the target may have to do with, such that they are in order where
+    /// the targets are. A target on an end lies between targets that are made of two samples, where
+    /// lines go on outside.
+    #[inline(always)]
+    fn reach(&self, first: usize, second: usize) -> (usize, usize) {
+        match self.ends {
+            Some([start, after_start, before_end, end]) => {
+                (if first == end { before_end } else { first }, if second == start { after_start } else { second })
+            }
+            None => (first, second),
+        }
+    }
+}
+
+/// The first index in `low..high` for which `wanted` holds, which then holds for all after it.
+fn first_where(mut low: usize, mut high: usize, mut wanted: impl FnMut(usize) -> bool) -> usize {
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if wanted(middle) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    low
+}
+
+/// The two first and the two last samples that exist, if there are two.
+fn ends<S: Stamp>(stamps: &Stamps<S>) -> Option<[usize; 4]> {
+    let length = stamps.len();
+    let last_equal = |index: usize| first_where(index, length, |i| stamps.at(index) < stamps.at(i)).max(index + 1) - 1;
+    let end = length.checked_sub(1)?;
+    let before_end = first_where(0, end, |i| stamps.at(i) >= stamps.at(end)).checked_sub(1)?;
+    let start = last_equal(0);
+    let after_start = last_equal((start + 1).min(end));
+    Some([start, after_start, before_end, end])
 }
 
 /// Where the next tile of a row begins to look: the first target that may matter, and its stamps.
@@ -155,7 +196,8 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
             Some(targets) => targets.iter().zip(targets.iter().skip(1)).fold(true, |sorted, (a, b)| sorted & (a <= b)),
             None => (1..targets.len()).all(|index| targets.at(index - 1) <= targets.at(index)),
         };
-        Row { stamps, targets, sorted }
+        let ends = if self.rules.extrapolate == Extrapolate::Linear { ends(&stamps) } else { None };
+        Row { stamps, targets, sorted, ends }
     }
 
     #[inline(always)]
@@ -212,21 +254,13 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
         if !row.sorted || low == 0 || row.stamps.len() == 0 {
             return Cursor::default();
         }
-        let (mut start, mut end) = (0, row.targets.len());
         let mut hint = low.min(row.stamps.len());
-        while start < end {
-            let middle = start + (end - start) / 2;
-            let before = match self.find(row, middle, &mut hint).0 {
-                Pick::Take(sample) | Pick::Blend(_, sample) => sample < low,
-                Pick::Missing => row.targets.at(middle) < row.stamps.at(0),
-            };
-            if before {
-                start = middle + 1;
-            } else {
-                end = middle;
-            }
-        }
-        Cursor { target: start, hint }
+        let target = first_where(0, row.targets.len(), |target| match self.find(row, target, &mut hint).0 {
+            Pick::Take(sample) => row.reach(sample, sample).1 >= low,
+            Pick::Blend(first, second) => row.reach(first, second).1 >= low,
+            Pick::Missing => row.targets.at(target) >= row.stamps.at(0),
+        });
+        Cursor { target, hint }
     }
 
     /// Adds what the targets of a row hand back to the samples of an area.
@@ -244,10 +278,11 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
                 Pick::Blend(first, second) => (first, second),
                 Pick::Missing => continue,
             };
-            if second >= area.high && next.is_none() {
+            let (from, to) = row.reach(first, second);
+            if to >= area.high && next.is_none() {
                 next = Some(target);
             }
-            if first >= area.high && row.sorted {
+            if from >= area.high && row.sorted {
                 break;
             }
             if first == second {

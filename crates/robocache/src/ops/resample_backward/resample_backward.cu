@@ -77,7 +77,8 @@ typedef i32 Index;
 const Index AFTER_ALL = Index(~0ull >> (RC_STRIDED ? 1 : 33));
 
 // What a target was made of: two samples with their weights, or one, then first == second and its
-// weight is `near`. No value: a place before or after all samples. In order where the targets are.
+// weight is `near`. A sample of weight 0 does not matter. No value: a place before or after all
+// samples. Firsts and seconds are in order where the targets are.
 struct __align__(16) Pick {
     Index first, second;
     Sum near, far;
@@ -172,12 +173,20 @@ template <class Row> Pick find(const Args& args, const Row& stamps, Stamp target
         const Index at = target < stamps.at(0) ? Index(-1) : AFTER_ALL;
         return {at, at, Sum(0), Sum(0)};
     }
-    const Index first = Index(place.first), second = Index(place.second);
-    if (first == second) return {first, first, Sum(1), Sum(0)};
-    const Sum weight = ratio(Sum(), target, stamps.at(place.first), stamps.at(place.second));
-    if (weight == Sum(0)) return {first, first, Sum(1), Sum(0)};
-    if (weight == Sum(1)) return {second, second, Sum(1), Sum(0)};
-    return {first, second, Sum(1) - weight, weight};
+    typename Row::Index first = place.first, second = place.second;
+    if (first != second) {
+        const Sum weight = ratio(Sum(), target, stamps.at(first), stamps.at(second));
+        const bool only_first = weight == Sum(0), only_second = weight == Sum(1);
+        const Sum near = only_first ? Sum(1) : only_second ? Sum(0) : Sum(1) - weight;
+        return {Index(first), Index(second), near, only_first ? Sum(0) : only_second ? Sum(1) : weight};
+    }
+    // Where lines go on outside, a target on an end lies between two that are made of two samples.
+    if (args.extrapolate == LINE && stamps.at(0) < stamps.at(stamps.length - 1)) {
+        if (stamps.at(first) == stamps.at(0)) second = last_equal(stamps, step_on(stamps, first));
+        else if (first == stamps.length - 1) first = step_back(stamps, first);
+    }
+    const bool is_first = place.first == first;
+    return {Index(first), Index(second), is_first ? Sum(1) : Sum(0), is_first ? Sum(0) : Sum(1)};
 }
 
 // How many picks from the front have their second sample before `sample` (or their first one at or
@@ -219,8 +228,8 @@ inline void add(const u8* grad, i64 stride, const Pick* picks, u32 from, u32 to,
             touched[u] = false;
             if (from + u >= to) continue;
             const Pick& pick = picks[from + u];
-            touched[u] = pick.first == sample || pick.second == sample;
-            factors[u] = pick.first == sample ? pick.near : pick.far;
+            factors[u] = pick.first == sample ? pick.near : pick.second == sample ? pick.far : Sum(0);
+            touched[u] = factors[u] != Sum(0);
             if (touched[u]) given[u].raw = __ldg((const typename Raw<RC_BYTES>::Type*)(grad + u * stride));
         }
         #pragma unroll
