@@ -47,8 +47,13 @@ class Call:
         return result
 
 
-def random_call(seed: int, method: str = "linear", *, dtype: torch.dtype = torch.float64) -> Call:
-    """Duplicates, ragged rows, targets in and out of order, outside, NaN; shared or own values."""
+def random_call(
+    seed: int, method: str = "linear", *, dtype: torch.dtype = torch.float64, nan: bool = True
+) -> Call:
+    """Duplicates, ragged rows, targets in and out of order, outside, NaN; shared or own values.
+
+    Without `nan` every target has a value.
+    """
     rng = np.random.default_rng(seed)
     batch, samples, steps = (int(rng.integers(low, high)) for low, high in ((1, 5), (1, 30), (1, 40)))
     width = int(rng.choice([1, 3, 4, 7, 16, 33]))
@@ -59,13 +64,14 @@ def random_call(seed: int, method: str = "linear", *, dtype: torch.dtype = torch
         targets = np.sort(targets, axis=1)
     if stamps == "int64":
         times, targets = times * 4, (targets * 4).astype(np.int64)
-    elif rng.random() < 0.3:
+    elif nan and rng.random() < 0.3:
         targets[rng.random(targets.shape) < 0.1] = np.nan
-    extrapolate = str(rng.choice(["clamp", "nan", *(["linear"] if method == "linear" else [])]))
+    line = ["linear"] if method == "linear" else []
+    extrapolate = str(rng.choice(["clamp", *(["nan"] if nan else []), *line]))
     options: dict = {"method": method, "extrapolate": extrapolate}
     if rng.random() < 0.5:
-        options["lengths"] = torch.from_numpy(rng.integers(0, samples + 1, batch))
-    if rng.random() < 0.5:
+        options["lengths"] = torch.from_numpy(rng.integers(0 if nan else 1, samples + 1, batch))
+    if nan and rng.random() < 0.5:
         options["target_lengths"] = torch.from_numpy(rng.integers(0, steps + 1, batch))
     kind = STAMPS[stamps]
     values = torch.from_numpy(rng.normal(size=(batch, samples, width))).to(dtype)

@@ -37,11 +37,14 @@ class _Op:
     """By position of a tensor argument: its axes beside the batch."""
     backward: Callable[..., Any]
     """As for `torch.library.register_autograd`."""
-    setup_context: Callable[..., None] | None = None
+    setup_context: Callable[..., None]
     shape: int | None = None
     """The position of an argument that is the shape of the only result."""
     shaped: int | None = None
     """The position of a tensor of that shape."""
+
+
+_FUNCTIONS: dict[str, type[torch.autograd.Function]] = {}
 
 
 def _register(op: _Op) -> None:
@@ -52,11 +55,37 @@ def _register(op: _Op) -> None:
     torch.library.register_autograd(
         name, op.backward, setup_context=op.setup_context, lib=_LIBRARY
     )
-    torch.library.register_vmap(name, _vmap_rule(op), lib=_LIBRARY)
+    rule = _vmap_rule(op)
+    torch.library.register_vmap(name, rule, lib=_LIBRARY)
+    # functorch does not look into the gradient of a registered op, but into a Function.
+    members = {
+        "forward": lambda *arguments: _overload(op.name)(*arguments),
+        "setup_context": op.setup_context,
+        "backward": op.backward,
+        "jvp": _no_forward_mode,
+        "vmap": rule,
+    }
+    methods = {key: staticmethod(member) for key, member in members.items()}
+    _FUNCTIONS[op.name] = type(f"{op.name}_function", (torch.autograd.Function,), methods)
 
 
 def _overload(name: str) -> Any:
     return getattr(torch.ops.robocache, name).default
+
+
+def _call(name: str, *arguments: Any) -> Any:
+    """Calls an op as it can be seen best: by functorch, or by everybody else."""
+    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+        return _FUNCTIONS[name].apply(*arguments)
+    return _overload(name)(*arguments)
+
+
+def _no_forward_mode(*_: Any) -> Any:
+    raise Unsupported(
+        "resample: values: forward-mode gradients are not supported; use backward mode",
+        op="resample",
+        argument="values",
+    )
 
 
 # -- vmap -------------------------------------------------------------------------------------
@@ -94,12 +123,12 @@ def _vmap_rule(op: _Op) -> Callable[..., Any]:
                 tensor = tensor.expand(size, batch, *own)
             given[place] = tensor.reshape(-1, *own)
         if op.shape is None:
-            results = [_split(x, size, batch, bool(batches)) for x in _overload(op.name)(*given)]
+            results = [_split(x, size, batch, bool(batches)) for x in _call(op.name, *given)]
             return tuple(results), (0,) * len(results)
         # Where the batch shares its values, the gradients of its rows are added up.
         shape = given[op.shape]
         given[op.shape] = [size * batch, *shape[-2:]]
-        result = _split(_overload(op.name)(*given), size, batch, True)
+        result = _split(_call(op.name, *given), size, batch, True)
         if len(shape) == 2 or shape[0] != batch:
             result = result.sum(1, keepdim=True)
         return result.reshape(size, *shape), 0
@@ -176,6 +205,15 @@ def _only_in_values(op: str, **others: Tensor | None) -> None:
             )
 
 
+def _refuse_tangents(op: str, values: Tensor) -> None:
+    """Forward-mode gradients would be lost without a word."""
+    if torch.compiler.is_compiling():
+        return
+    forward = torch.autograd.forward_ad
+    if forward._current_level >= 0 and forward.unpack_dual(values).tangent is not None:
+        _no_forward_mode()
+
+
 def _common_batch(op: str, *tensors: tuple[str, Tensor | None, int]) -> Any:
     """The batch that (name, tensor, axes beside the batch) agree on; None without any."""
     batch = None
@@ -226,7 +264,9 @@ def resample(
     _only_in_values(
         op, times=times, targets=targets, lengths=lengths, target_lengths=target_lengths
     )
-    result, valid = torch.ops.robocache.resample(
+    _refuse_tangents(op, values)
+    result, valid = _call(
+        op,
         values,
         times,
         targets,
@@ -316,8 +356,16 @@ def _resample_gradient(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None
     values, times, targets, lengths, target_lengths = ctx.saved_tensors
     result = None
     if ctx.needs_input_grad[0]:
-        result = torch.ops.robocache.resample_backward(
-            grad, values, times, targets, lengths, target_lengths, ctx.shape, *ctx.options
+        result = _call(
+            "resample_backward",
+            grad,
+            values,
+            times,
+            targets,
+            lengths,
+            target_lengths,
+            ctx.shape,
+            *ctx.options,
         )
     return (result, *(None,) * 11)
 
@@ -400,6 +448,7 @@ _OPS = (
         fake=_backward_fake,
         inner={0: 2, 1: 2, 2: 1, 3: 1, 4: 0, 5: 0},
         backward=_no_second_gradient("resample"),
+        setup_context=lambda ctx, inputs, output: None,
         shape=6,
         shaped=1,
     ),
