@@ -171,7 +171,7 @@ pub(crate) fn warmup<'py>(
     arguments: &Bound<'py, PyTuple>,
     options: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<()> {
-    const OPS: [&str; 1] = ["resample"];
+    const OPS: [&str; 2] = ["fuse", "resample"];
     let name = op.to_string_lossy();
     if !OPS.contains(&&*name) {
         let error = Error::invalid("op", format!("expected one of {}, got {name:?}", OPS.join(", "))).op("warmup");

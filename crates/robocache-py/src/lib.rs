@@ -7,6 +7,7 @@ mod dataset;
 mod dlpack;
 mod enter;
 mod errors;
+mod fuse;
 mod input;
 mod loader;
 mod numpy;
@@ -34,6 +35,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(resample::resample, module)?)?;
     module.add_function(wrap_pyfunction!(resample_backward::resample_backward, module)?)?;
     module.add_function(wrap_pyfunction!(torch_op::below_torch, module)?)?;
+    module.add_function(wrap_pyfunction!(fuse::fuse, module)?)?;
     module.add_function(wrap_pyfunction!(dataset::open_dataset, module)?)?;
     module.add_function(wrap_pyfunction!(cache::open_cache, module)?)?;
     module.add_function(wrap_pyfunction!(cache::ingest_dataset, module)?)?;
@@ -51,6 +53,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<dataset::Finding>()?;
     module.add_class::<dataset::Stream>()?;
     module.add_class::<dataset::StreamInfo>()?;
+    module.add_class::<fuse::FuseStream>()?;
     module.add_class::<loader::Batches>()?;
     module.add_class::<loader::Order>()?;
     module.add_class::<loader::Windows>()?;

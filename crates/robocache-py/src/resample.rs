@@ -3,8 +3,8 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyList, PyTuple};
 use robocache::ops::Resample;
-use robocache::ops::resample::{Extrapolate, Method};
-use robocache::{Context, Error, Op, Result, prepare};
+use robocache::ops::resample::{ColumnRange, Extrapolate, Method, Methods, Scale};
+use robocache::{Context, Device, Error, Op, Result, prepare};
 
 use crate::cuda::Stream;
 use crate::input::Input;
@@ -13,15 +13,23 @@ use crate::{errors, options, output, torch_op};
 /// Values of a stream at other times than it was recorded at.
 ///
 /// Args:
-///     values: `[B,S,D]` or `[S,D]`. Floats for "linear"; any dtype for the other methods.
+///     values: `[B,S,D]` or `[S,D]`. Any dtype for "nearest", "previous" and "next", floats for the
+///         methods that blend, or int8 with a `scale`.
 ///     times: stamps of the samples, `[B,S]` or `[S]`, not decreasing: int64 nanoseconds, float64
 ///         or float32 seconds. Differences are taken in this type, so epoch nanoseconds are exact.
 ///     targets: `[B,T]` or `[T]`, in any order, of the type of `times`.
-///     method: "linear", "nearest" (a tie takes the earlier sample), "previous" or "next".
-///     extrapolate: "clamp", "linear" (only with method "linear"), "nan" or "error".
+///     method: "linear", "nearest" (a tie takes the earlier sample), "previous", "next", "cubic"
+///         (monotone, PCHIP), "slerp" (quaternions xyzw, four columns each, along the shorter arc,
+///         unit length), "angle" (around the shorter way, in [-pi, pi)), "rot6d" (six columns each,
+///         blended and made orthonormal again), or column ranges that cover every column once:
+///         `[("linear", 0, 7), ("slerp", 7, 11), ("previous", 11, 12)]`.
+///     extrapolate: "clamp", "linear" (the line through the two outermost samples, only with "linear"
+///         and "cubic"), "nan" or "error".
 ///     lengths, target_lengths: `[B]` int32 or int64, how many samples and targets of each row
 ///         exist; the rest is padding and does not matter. Padded targets give NaN (integers 0).
 ///     max_gap: seconds; a target between samples further apart is not valid.
+///     scale: what int8 values are multiplied with: a number or `[D]` float32. The result is float32.
+///     out_dtype: a float dtype for the result instead of that of `values`.
 ///     return_valid: also return `valid [B,T]`, False outside the samples, in gaps and in padding.
 ///     out: a tensor for the result, or `(out, valid)`; it must not overlap the inputs.
 ///     device: None or where the data lives; "auto".
@@ -33,7 +41,7 @@ use crate::{errors, options, output, torch_op};
 ///
 /// What has no batch axis, or a batch of 1, is shared by the batch. Values and times may have
 /// different dtypes; f16 and bf16 compute in f32. A target that hits a stamp returns that sample
-/// exactly; of equal stamps only the last sample exists. NaN in values reaches only the targets
+/// exactly ("slerp", "angle" and "rot6d": in normal form); of equal stamps only the last exists. NaN in values reaches only the targets
 /// whose weight on it is not zero. A NaN target gives NaN.
 ///
 /// torch: gradients pass through the values (backward, once), in every method and float dtype; on
@@ -45,11 +53,11 @@ use crate::{errors, options, output, torch_op};
 ///     `[B,T,D]` (`[T,D]` without any batch) in the framework and dtype of `values`.
 #[pyfunction]
 #[pyo3(signature = (values, times, targets, *, method=None, extrapolate=None, lengths=None,
-    target_lengths=None, max_gap=None, return_valid=false, out=None, device=None, stream=None,
+    target_lengths=None, max_gap=None, scale=None, out_dtype=None, return_valid=false, out=None, device=None, stream=None,
     max_memory=None, check=true),
     text_signature = "(values, times, targets, *, method='linear', extrapolate='clamp', lengths=None, \
-    target_lengths=None, max_gap=None, return_valid=False, out=None, device=None, stream=None, max_memory=None, \
-    check=True)")]
+    target_lengths=None, max_gap=None, scale=None, out_dtype=None, return_valid=False, out=None, device=None, \
+    stream=None, max_memory=None, check=True)")]
 #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn resample<'py>(
     values: &Bound<'py, PyAny>,
@@ -60,6 +68,8 @@ pub(crate) fn resample<'py>(
     lengths: Option<&Bound<'py, PyAny>>,
     target_lengths: Option<&Bound<'py, PyAny>>,
     max_gap: Option<&Bound<'py, PyAny>>,
+    scale: Option<&Bound<'py, PyAny>>,
+    out_dtype: Option<&Bound<'py, PyAny>>,
     return_valid: bool,
     out: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
@@ -77,6 +87,8 @@ pub(crate) fn resample<'py>(
             ("lengths", lengths),
             ("target_lengths", target_lengths),
             ("max_gap", max_gap),
+            ("scale", scale),
+            ("out_dtype", out_dtype),
             ("return_valid", Some(return_valid.as_any())),
             ("out", out),
             ("device", device),
@@ -86,7 +98,8 @@ pub(crate) fn resample<'py>(
         ];
         torch_op::call(py, Resample::NAME, (values, times, targets), &options)
     };
-    if torch_op::is_needed(values, &[Some(times), Some(targets), lengths, target_lengths])? {
+    let others = [Some(times), Some(targets), lengths, target_lengths].into_iter().flatten();
+    if torch_op::is_needed(py, [values], others)? {
         return through_torch();
     }
     let describe = || -> Result<_> {
@@ -96,9 +109,10 @@ pub(crate) fn resample<'py>(
         let targets = Input::on_stream("targets", targets, &stream)?;
         let lengths = Input::optional("lengths", lengths, &stream)?;
         let target_lengths = Input::optional("target_lengths", target_lengths, &stream)?;
-        Ok((values, stream, times, targets, lengths, target_lengths))
+        let scale = ScaleInput::of(scale, values.device(), &stream)?;
+        Ok((values, stream, times, targets, lengths, target_lengths, scale))
     };
-    let (values, stream, times, targets, lengths, target_lengths) = match describe() {
+    let (values, stream, times, targets, lengths, target_lengths, scale) = match describe() {
         Err(_) if torch_op::may_help(py) => return through_torch(),
         described => described.map_err(fail)?,
     };
@@ -113,6 +127,8 @@ pub(crate) fn resample<'py>(
             lengths: lengths.as_ref().map(Input::view).transpose()?,
             target_lengths: target_lengths.as_ref().map(Input::view).transpose()?,
             max_gap: options::seconds("max_gap", max_gap)?,
+            scale: scale.as_ref().map(ScaleInput::view).transpose()?,
+            out_dtype: options::dtype("out_dtype", out_dtype)?,
             return_valid,
             check,
             ..Resample::new(values, times.view()?, targets.view()?)
@@ -133,9 +149,56 @@ pub(crate) fn resample<'py>(
     }
 }
 
-pub(crate) fn method_of(method: Option<&Bound<'_, PyAny>>) -> Result<Method> {
-    if method.is_some_and(|method| method.is_instance_of::<PyList>() || method.is_instance_of::<PyTuple>()) {
-        return Err(Error::unsupported("method", "column ranges are not implemented yet; pass one name"));
+/// One name, or a list of `(name, start, end)`.
+pub(crate) fn method_of(method: Option<&Bound<'_, PyAny>>) -> Result<Methods> {
+    let Some(method) = method else {
+        return Ok(Method::Linear.into());
+    };
+    if !method.is_instance_of::<PyList>() && !method.is_instance_of::<PyTuple>() {
+        return options::choice("method", Some(method), Method::Linear).map(Methods::One);
     }
-    options::choice("method", method, Method::Linear)
+    let mut ranges = Vec::new();
+    for item in method.try_iter().into_iter().flatten().flatten() {
+        let (name, start, end) = item.extract::<(String, usize, usize)>().map_err(|_| {
+            let given = item.repr().map_or_else(|_| options::type_name(&item), |text| text.to_string());
+            Error::invalid("method", format!("expected (name, start, end) for a range of columns, got {given}"))
+        })?;
+        ranges.push(ColumnRange { method: name.parse()?, start, end });
+    }
+    Ok(Methods::Ranges(ranges))
+}
+
+/// What values are multiplied with: a number of the host, or a tensor where the data lives.
+pub(crate) enum ScaleInput<'py> {
+    Number(f32),
+    Tensor(Input<'py>),
+}
+
+impl<'py> ScaleInput<'py> {
+    pub(crate) fn of(scale: Option<&Bound<'py, PyAny>>, device: Device, stream: &Stream) -> Result<Option<Self>> {
+        let Some(scale) = scale else {
+            return Ok(None);
+        };
+        if let Ok(number) = scale.extract::<f32>()
+            && scale.getattr("shape").is_err()
+        {
+            return Ok(Some(Self::Number(number)));
+        }
+        let input = Input::on_stream("scale", scale, stream)?;
+        // A number in a host tensor may stand beside data on a GPU.
+        if input.device() == Device::Cpu
+            && device != Device::Cpu
+            && let Ok(number) = scale.call_method0("item").and_then(|number| number.extract::<f32>())
+        {
+            return Ok(Some(Self::Number(number)));
+        }
+        Ok(Some(Self::Tensor(input)))
+    }
+
+    pub(crate) fn view(&self) -> Result<Scale<'_>> {
+        Ok(match self {
+            Self::Number(number) => Scale::One(*number),
+            Self::Tensor(input) => Scale::Columns(input.view()?),
+        })
+    }
 }

@@ -48,13 +48,17 @@ pub(crate) fn resample_backward<'py>(
     };
     let (grad, stream, values, times, targets, lengths, target_lengths) = describe().map_err(fail)?;
     let build = || -> Result<_> {
+        let method = method_of(method)?;
         let view = match &values {
             Some(values) => values.view()?,
+            None if method.reads_values() => {
+                return Err(Error::invalid("values", "the gradient of this method depends on them, got None"));
+            }
             None => without_memory(&shape, grad.dtype(), grad.device())?,
         };
         Ok(ResampleBackward {
             forward: Resample {
-                method: method_of(method)?,
+                method,
                 extrapolate: options::choice("extrapolate", extrapolate, Extrapolate::Clamp)?,
                 lengths: lengths.as_ref().map(Input::view).transpose()?,
                 target_lengths: target_lengths.as_ref().map(Input::view).transpose()?,
@@ -79,6 +83,6 @@ pub(crate) fn resample_backward<'py>(
 fn without_memory(shape: &[i64], dtype: DType, device: Device) -> Result<TensorRef<'static>> {
     let layout = Layout::strided(shape, Some(&vec![0; shape.len()]), dtype).map_err(|error| error.argument("shape"))?;
     let nowhere = std::ptr::NonNull::<u64>::dangling().as_ptr().cast();
-    // SAFETY: the engine reads the values only for methods that need them, and refuses those without.
+    // SAFETY: the engine reads values only for methods that need them, for which the caller has them.
     unsafe { TensorRef::from_raw(nowhere, dtype, device, layout) }
 }

@@ -78,20 +78,24 @@ impl Torch {
     /// calls go straight to the engine, which is several times quicker.
     pub(crate) fn goes_through_op<'a, 'py: 'a>(
         &self,
-        values: &Bound<'py, PyAny>,
+        py: Python<'py>,
+        values: impl IntoIterator<Item = &'a Bound<'py, PyAny>>,
         others: impl IntoIterator<Item = &'a Bound<'py, PyAny>>,
     ) -> PyResult<bool> {
-        let py = values.py();
-        if !self.is_exact(values) || self.wants_grad(values)? {
-            return Ok(true);
+        let tensor = self.tensor.bind(py);
+        let is_foreign =
+            |other: &Bound<'py, PyAny>| !self.is_exact(other) && other.is_instance(tensor).unwrap_or(false);
+        for values in values {
+            if is_foreign(values) || (self.is_exact(values) && self.wants_grad(values)?) {
+                return Ok(true);
+            }
         }
         if let Some(modes) = &self.dispatch_modes
             && modes.call0(py)?.is_truthy(py)?
         {
             return Ok(true);
         }
-        let tensor = self.tensor.bind(py);
-        Ok(others.into_iter().any(|other| !self.is_exact(other) && other.is_instance(tensor).unwrap_or(false)))
+        Ok(others.into_iter().any(is_foreign))
     }
 
     /// Whether functorch (vmap, grad, ...) is at work: tensors may then be wrapped.

@@ -31,14 +31,18 @@ pub(crate) fn below_torch<'py>(
 }
 
 /// Whether the call must go through the registered op, as far as can be told without opening tensors.
-pub(crate) fn is_needed(values: &Bound<'_, PyAny>, others: &[Option<&Bound<'_, PyAny>>]) -> PyResult<bool> {
+pub(crate) fn is_needed<'a, 'py: 'a>(
+    py: Python<'py>,
+    values: impl IntoIterator<Item = &'a Bound<'py, PyAny>> + Clone,
+    others: impl IntoIterator<Item = &'a Bound<'py, PyAny>>,
+) -> PyResult<bool> {
     if BELOW_TORCH.get() || cuda::is_warming_up() {
         return Ok(false);
     }
-    let Some(torch) = Torch::of(values) else {
-        return Ok(false);
-    };
-    torch.goes_through_op(values, others.iter().filter_map(|other| *other))
+    match values.clone().into_iter().find_map(Torch::of) {
+        Some(torch) => torch.goes_through_op(py, values, others),
+        None => Ok(false),
+    }
 }
 
 /// Whether a tensor that could not be opened may be one that functorch wrapped, which the registered

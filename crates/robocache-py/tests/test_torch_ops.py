@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import robocache as rc
-from gradient_cases import LINEAR, random_call
+from gradient_cases import OTHERS, random_call
 from helpers import scaled
 from refusal import assert_refused
 
@@ -47,8 +47,10 @@ def op_arguments(call) -> tuple:
         call.targets,
         options.get("lengths"),
         options.get("target_lengths"),
+        None,
         options["method"],
         options["extrapolate"],
+        None,
         None,
         False,
         None,
@@ -57,27 +59,62 @@ def op_arguments(call) -> tuple:
     )
 
 
-@pytest.mark.parametrize("method", LINEAR)
+@pytest.mark.parametrize("method", ["linear", "nearest", *OTHERS])
 @pytest.mark.parametrize("requires_grad", [False, True])
 def test_opcheck(method, requires_grad, device):
     rc.resample(torch.zeros(2, 1, requires_grad=True), [0, 1], [0])  # registers the ops
-    for seed in range(scaled(4)):
+    for seed in range(scaled(2)):
         call = random_call(seed, method, dtype=torch.float32, nan=False).on(device)
         call.values.requires_grad_(requires_grad)
         values, *others = op_arguments(call)
         torch.library.opcheck(torch.ops.robocache.resample.default, (values, *others))
-        with_valid = (values, *others[:7], True, *others[8:])
+        with_valid = (values, *others[:9], True, *others[10:])
         torch.library.opcheck(torch.ops.robocache.resample.default, with_valid)
         grad = torch.randn_like(call.run(values)).detach()
-        backward = (grad, None, *others[:4], list(values.shape), *others[4:6], True)
+        kept = values.detach() if method in ("cubic", "slerp", "rot6d") else None
+        backward = (grad, kept, *others[:4], list(values.shape), *others[5:7], True)
         torch.library.opcheck(torch.ops.robocache.resample_backward.default, backward)
+
+
+def test_opcheck_of_fuse(device):
+    generator = torch.Generator().manual_seed(4)
+    values = [torch.randn(2, 6, 3, generator=generator), torch.randn(5, 4, generator=generator)]
+    times = [torch.arange(6.0), torch.arange(5.0)]
+    targets = torch.rand(2, 7, generator=generator) * 5
+    made = [
+        rc.Stream(v.to(device).requires_grad_(), t.to(device))
+        for v, t in zip(values, times, strict=True)
+    ]
+    rc.fuse(made, targets.to(device))  # registers the ops
+    spec = repr(
+        (
+            ("linear", "slerp"),
+            (None, 0.5),
+            (None, None),
+            (None, "b"),
+            ((True, False, False),) * 2,
+            False,
+        )
+    )
+    tensors = (
+        [v.to(device).requires_grad_() for v in values],
+        [x.to(device) for x in (targets, *times)],
+    )
+    for flags in ((False, False), (True, True)):
+        arguments = (*tensors, spec, "clamp", None, *flags, None, None, True)
+        torch.library.opcheck(torch.ops.robocache.fuse.default, arguments)
 
 
 def test_signature_and_help_are_those_of_the_engine():
     import inspect
     import pickle
 
-    assert list(inspect.signature(rc.resample).parameters)[:4] == ["values", "times", "targets", "method"]
+    assert list(inspect.signature(rc.resample).parameters)[:4] == [
+        "values",
+        "times",
+        "targets",
+        "method",
+    ]
     assert "Values of a stream" in rc.resample.__doc__ and rc.resample.__module__ == "robocache"
     assert pickle.loads(pickle.dumps(rc.resample)) is rc.resample
 
@@ -130,11 +167,12 @@ def test_compiled_once_for_all_sizes():
     assert "robocache.resample" in " ".join(called), called
 
 
-def test_compiled_with_lists_and_column_options():
+def test_compiled_with_lists_and_column_ranges():
     def call(values):
-        return rc.resample(values, [0.0, 1.0, 2.0], np.array([0.5, 1.5]), method="previous")
+        ranges = [("linear", 0, 1), ("slerp", 1, 5), ("previous", 5, 6)]
+        return rc.resample(values, [0.0, 1.0, 2.0], np.array([0.5, 1.5]), method=ranges)
 
-    values = torch.arange(6.0, dtype=torch.float64).view(3, 2)
+    values = torch.arange(18.0, dtype=torch.float64).view(3, 6)
     assert torch.equal(torch.compile(call, fullgraph=True, backend="eager")(values), call(values))
 
 
@@ -214,7 +252,9 @@ def test_vmap_over_calls_that_have_a_batch(device):
         assert torch.equal(got[1][row], one[1])
     assert want.shape[1:] == got[0].shape[2:] and valid.shape == (6, 11)
     # Shared values inside, nested maps.
-    inside = torch.func.vmap(lambda v: rc.resample(v, times, targets))(values[:2, 0:1].expand(2, 20, 4))
+    inside = torch.func.vmap(lambda v: rc.resample(v, times, targets))(
+        values[:2, 0:1].expand(2, 20, 4)
+    )
     assert inside.shape == (2, 6, 11, 4)
     nested = torch.func.vmap(torch.func.vmap(rc.resample))(
         values.view(3, 2, 20, 4), times.view(3, 2, 20), targets.view(3, 2, 11)
@@ -232,10 +272,14 @@ def test_gradients_of_every_example_at_once(device):
     for row in range(3):
         own = torch.func.grad(loss)(values[row], times[row], targets[row])
         assert torch.equal(each[row], own)
-    shared = torch.func.vmap(torch.func.grad(loss), in_dims=(None, None, 0))(values[0], times[0], targets)
+    shared = torch.func.vmap(torch.func.grad(loss), in_dims=(None, None, 0))(
+        values[0], times[0], targets
+    )
     assert torch.equal(shared[1], torch.func.grad(loss)(values[0], times[0], targets[1]))
     # A call with a batch that shares its values, mapped.
-    rows = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, None))(values[0], times, targets)
+    rows = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, None))(
+        values[0], times, targets
+    )
     for row in range(3):
         own = torch.func.grad(loss)(values[0], times[row], targets)
         torch.testing.assert_close(rows[row], own, rtol=1e-14, atol=1e-14)
@@ -281,7 +325,10 @@ def test_fake_tensors_have_the_right_shape():
         assert out.shape == (3, 11, 4) and valid.shape == (3, 11) and valid.dtype == torch.bool
         assert rc.resample(values[0], times[0], targets[0]).shape == (11, 4)
         assert_refused(
-            lambda: rc.resample(values, times[:2], targets), "InvalidArgument", "times", "batch of 2"
+            lambda: rc.resample(values, times[:2], targets),
+            "InvalidArgument",
+            "times",
+            "batch of 2",
         )
 
 
@@ -299,7 +346,9 @@ def test_a_subclass_stays_one():
 
     values, times, targets = inputs("cpu")
     out = rc.resample(values.as_subclass(Named), times, targets)
-    assert type(out) is Named and torch.equal(out.as_subclass(torch.Tensor), rc.resample(values, times, targets))
+    assert type(out) is Named and torch.equal(
+        out.as_subclass(torch.Tensor), rc.resample(values, times, targets)
+    )
 
 
 def test_checkpointing_computes_the_call_again():
@@ -329,7 +378,11 @@ def test_autocast_leaves_dtypes_alone(device):
 @pytest.mark.slow
 def test_two_processes_train_as_one():
     done = subprocess.run(
-        [sys.executable, str(HERE / "ddp_child.py")], capture_output=True, text=True, timeout=170, check=False
+        [sys.executable, str(HERE / "ddp_child.py")],
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.strip() == "equal"

@@ -107,6 +107,14 @@ impl Error {
         self
     }
 
+    /// Names the part of an op's arguments that the named argument belongs to: `streams[2].times`.
+    #[must_use]
+    pub fn within(mut self, part: &str) -> Self {
+        let argument = self.0.argument.take();
+        self.0.argument = Some(Cow::Owned(argument.map_or_else(|| part.to_owned(), |name| format!("{part}.{name}"))));
+        self
+    }
+
     /// Names the file.
     #[must_use]
     pub fn path(mut self, path: impl AsRef<Path>) -> Self {

@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use robocache::ops::Resample;
+use robocache::ops::resample::Method;
 use robocache::{DType, Tensor, run};
 use serde::Deserialize;
 
@@ -98,7 +99,7 @@ fn check(case: &Case) {
     let integers = |lengths: &Option<Vec<i64>>| lengths.as_ref().map(|l| Tensor::from_slice(l, &[l.len()]).unwrap());
     let (lengths, target_lengths) = (integers(&case.lengths), integers(&case.target_lengths));
     let op = Resample {
-        method: case.method.parse().unwrap(),
+        method: case.method.parse::<Method>().unwrap().into(),
         extrapolate: case.extrapolate.parse().unwrap(),
         max_gap: case.max_gap,
         lengths: lengths.as_ref().map(Tensor::view),

@@ -28,7 +28,7 @@ fn recording() -> impl Strategy<Value = (Vec<i64>, Vec<f64>, Vec<i64>)> {
 
 fn resample(values: &[f64], stamps: &[i64], targets: &[i64], method: Method) -> Vec<f64> {
     let op = Resample {
-        method,
+        method: method.into(),
         ..Resample::new(
             TensorRef::from_slice(values, &[values.len(), 1]).unwrap(),
             TensorRef::from_slice(stamps, &[stamps.len()]).unwrap(),
@@ -59,6 +59,7 @@ fn reference(values: &[f64], stamps: &[i64], target: i64, method: Method) -> f64
                     v1
                 }
             }
+            _ => unreachable!("not among METHODS"),
         },
         (Some(&(_, value)), _) | (None, Some(&(_, value))) => value,
         (None, None) => unreachable!("a recording has a sample"),
@@ -113,7 +114,7 @@ proptest! {
         };
         for method in METHODS {
             let target_view = TensorRef::from_slice(&targets, &[targets.len()]).unwrap();
-            let op = Resample { method, ..Resample::new(value_view, stamp_view, target_view) };
+            let op = Resample { method: method.into(), ..Resample::new(value_view, stamp_view, target_view) };
             let viewed = run(&op).unwrap()[0].as_slice::<f64>().unwrap().to_vec();
             prop_assert_eq!(viewed, resample(&values, &stamps, &targets, method));
         }
@@ -131,7 +132,7 @@ proptest! {
         let values = vec![1.0f32; stamps.len()];
         let lengths = [length];
         let op = Resample {
-            method, extrapolate, check: false, return_valid: true, max_gap: Some(0.1),
+            method: method.into(), extrapolate, check: false, return_valid: true, max_gap: Some(0.1),
             lengths: Some(TensorRef::from_slice(&lengths, &[1]).unwrap()),
             ..Resample::new(
                 TensorRef::from_slice(&values, &[stamps.len(), 1]).unwrap(),

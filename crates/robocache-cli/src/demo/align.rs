@@ -26,7 +26,7 @@ pub(super) struct Aligned {
 pub(super) fn align<T: Element>(stream: &Stream<T>, targets: &Stamps, method: Method) -> Result<Aligned> {
     let times = rectangle(&stream.stamps.flat, &stream.stamps)?;
     let wanted = rectangle(&targets.flat, targets)?;
-    let op = Resample { method, ..arguments(stream, targets, times, wanted)? };
+    let op = Resample { method: method.into(), ..arguments(stream, targets, times, wanted)? };
     let prepared = prepare(&op, &Context::default())?;
     let episodes = targets.lengths.len();
     let mut out = Tensor::zeros(&[episodes, targets.columns, stream.width], T::DTYPE)?;
@@ -87,11 +87,12 @@ fn find(stamps: &[i64], target: i64, method: Method) -> Found {
     }
     let valid = stamps[after] - stamps[before] <= nanoseconds(MAX_GAP);
     match method {
-        Method::Linear => Found { first: before, last: after, valid },
         Method::Previous => one(before, valid),
         Method::Next => one(after, valid),
         Method::Nearest if target - stamps[before] <= stamps[after] - target => one(before, valid),
         Method::Nearest => one(after, valid),
+        // The demo blends along lines only.
+        _ => Found { first: before, last: after, valid },
     }
 }
 

@@ -49,6 +49,6 @@ fn moved<T>(ordinal: u32, op: &Resample<'_>, work: impl FnOnce(&Resample<'_>) ->
         // The cases have no lengths.
         lengths: None,
         target_lengths: None,
-        ..*op
+        ..op.clone()
     })
 }

@@ -96,7 +96,7 @@ impl<C: Fn(&Resample<'_>) -> Result<Vec<Tensor>>> Cases<C> {
         let times = stamps(&STAMPS, 1, stamp_type).map_err(text)?;
         let targets = stamps(&TARGETS, rows, stamp_type).map_err(text)?;
         let mut op = Resample::new(values.view(), times.view(), targets.view());
-        (op.method, op.max_gap, op.return_valid) = (method, Some(MAX_GAP), true);
+        (op.method, op.max_gap, op.return_valid) = (method.into(), Some(MAX_GAP), true);
         let results = (self.compute)(&op).map_err(text)?;
         let [out, valid] = &results[..] else {
             return Err(format!("{} results, expected 2", results.len()));

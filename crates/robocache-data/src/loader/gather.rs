@@ -92,7 +92,7 @@ pub(crate) fn blend(key: &Key, rows: &Rows<'_>, target: i64, before: usize, out:
         };
         let target = [target];
         let op = Resample {
-            method,
+            method: method.into(),
             check: false,
             ..Resample::new(values, TensorRef::from_slice(times, &[2])?, TensorRef::from_slice(&target, &[1])?)
         };

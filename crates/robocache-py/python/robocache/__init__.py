@@ -19,6 +19,7 @@ from robocache._core import (
     synchronize,
     warmup,
 )
+from robocache._core import FuseStream as Stream
 from robocache._data import Ingested, dataset, ingest, open
 from robocache._errors import (
     CorruptData,
@@ -32,7 +33,7 @@ from robocache._errors import (
     Unsupported,
 )
 from robocache._loader import Loader
-from robocache._ops import resample
+from robocache._ops import fuse, resample
 
 __all__ = [
     "Cache",
@@ -50,10 +51,12 @@ __all__ = [
     "NoDevice",
     "OutOfMemory",
     "RoboCacheError",
+    "Stream",
     "StreamInfo",
     "Unsupported",
     "__version__",
     "dataset",
+    "fuse",
     "ingest",
     "open",
     "presets",

@@ -16,6 +16,7 @@ __all__ = [
     "EpisodeInfo",
     "Episodes",
     "Finding",
+    "FuseStream",
     "Order",
     "Stream",
     "StreamInfo",
@@ -23,6 +24,7 @@ __all__ = [
     "__version__",
     "below_torch",
     "command_line",
+    "fuse",
     "ingest_dataset",
     "open_cache",
     "open_dataset",
@@ -40,7 +42,10 @@ class _HasDLPack(Protocol):
 _T = TypeVar("_T")
 _Values = TypeVar("_Values", bound=_HasDLPack)
 _Numbers = Sequence[Any] | int | float
-_Method = Literal["linear", "nearest", "previous", "next"]
+_Method = (
+    Literal["linear", "nearest", "previous", "next", "cubic", "slerp", "angle", "rot6d"]
+    | Sequence[tuple[str, int, int]]
+)
 _Extrapolate = Literal["clamp", "linear", "nan", "error"]
 
 @overload
@@ -54,6 +59,8 @@ def resample(
     lengths: _HasDLPack | _Numbers | None = None,
     target_lengths: _HasDLPack | _Numbers | None = None,
     max_gap: float | None = None,
+    scale: _HasDLPack | float | None = None,
+    out_dtype: Any = None,
     return_valid: Literal[False] = False,
     out: _Values | None = None,
     device: Any = None,
@@ -72,6 +79,8 @@ def resample(
     lengths: _HasDLPack | _Numbers | None = None,
     target_lengths: _HasDLPack | _Numbers | None = None,
     max_gap: float | None = None,
+    scale: _HasDLPack | float | None = None,
+    out_dtype: Any = None,
     return_valid: Literal[True],
     out: _Values | tuple[_Values, _Values] | None = None,
     device: Any = None,
@@ -90,6 +99,8 @@ def resample(
     lengths: _HasDLPack | _Numbers | None = None,
     target_lengths: _HasDLPack | _Numbers | None = None,
     max_gap: float | None = None,
+    scale: _HasDLPack | float | None = None,
+    out_dtype: Any = None,
     return_valid: bool = False,
     out: Any = None,
     device: Any = None,
@@ -111,8 +122,55 @@ def resample_backward(
     check: bool = True,
 ) -> _Values: ...
 def below_torch(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any: ...
+def fuse(
+    streams: Sequence[FuseStream],
+    targets: _HasDLPack | _Numbers,
+    *,
+    out_dtype: Any = None,
+    extrapolate: _Extrapolate = "clamp",
+    target_lengths: _HasDLPack | _Numbers | None = None,
+    return_valid: bool = False,
+    return_age: bool = False,
+    out: Any = None,
+    device: Any = None,
+    stream: Any = None,
+    max_memory: int | str | None = None,
+    check: bool = True,
+) -> Any: ...
+
+@final
+class FuseStream:
+    def __new__(
+        cls,
+        values: _HasDLPack | _Numbers | None = None,
+        times: _HasDLPack | _Numbers | None = None,
+        *,
+        method: _Method | None = None,
+        max_gap: float | None = None,
+        lengths: _HasDLPack | _Numbers | None = None,
+        scale: _HasDLPack | float | None = None,
+        dim: int | None = None,
+        name: str | None = None,
+    ) -> FuseStream: ...
+    @property
+    def values(self) -> Any: ...
+    @property
+    def times(self) -> Any: ...
+    @property
+    def method(self) -> Any: ...
+    @property
+    def max_gap(self) -> Any: ...
+    @property
+    def lengths(self) -> Any: ...
+    @property
+    def scale(self) -> Any: ...
+    @property
+    def dim(self) -> int | None: ...
+    @property
+    def name(self) -> str | None: ...
+
 def synchronize(timeout: float | None = None) -> None: ...
-def warmup(op: Literal["resample"], *arguments: Any, **options: Any) -> None: ...
+def warmup(op: Literal["fuse", "resample"], *arguments: Any, **options: Any) -> None: ...
 def command_line(arguments: list[str]) -> int: ...
 
 @final

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from robocache import _core
 
 if TYPE_CHECKING:
-    from robocache._core import resample
+    from robocache._core import fuse, resample
 
 
 def _traceable(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,6 +36,7 @@ def _traceable(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 if not TYPE_CHECKING:
+    fuse = _traceable(_core.fuse)
     resample = _traceable(_core.resample)
 
-__all__ = ["resample"]
+__all__ = ["fuse", "resample"]

@@ -59,6 +59,11 @@ impl<'g> Launcher<'g> {
         self.gpu
     }
 
+    /// The CUDA version that the driver supports, as 13000.
+    pub(crate) fn driver_version(&self) -> i32 {
+        self.gpu.driver.version()
+    }
+
     /// A reporter for this call's findings.
     pub(crate) fn reporter(&self) -> Reporter {
         self.gpu.mailbox.reporter(is_capturing(self.gpu.driver, self.stream))

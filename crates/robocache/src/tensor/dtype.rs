@@ -67,6 +67,47 @@ macro_rules! define_dtype {
 for_each_dtype!(define_dtype);
 
 impl DType {
+    /// The dtype that holds the numbers of both, as torch promotes them; none for uint64 with signed
+    /// integers. Unsigned types that torch does not promote go to the next larger signed one.
+    pub fn promote(self, other: Self) -> Option<Self> {
+        use DType::{BF16, Bool, F16, F32, I8, I16, I32, I64, U8, U16, U32, U64};
+        let (a, b) = (self, other);
+        Some(match (a.is_float(), b.is_float()) {
+            _ if a == b => a,
+            (true, false) => a,
+            (false, true) => b,
+            (true, true) if a.size() != b.size() => {
+                if a.size() > b.size() {
+                    a
+                } else {
+                    b
+                }
+            }
+            (true, true) => {
+                debug_assert!(matches!((a, b), (F16, BF16) | (BF16, F16)));
+                F32
+            }
+            (false, false) if a == Bool => b,
+            (false, false) if b == Bool => a,
+            (false, false) => {
+                let signed = |dtype: Self| matches!(dtype, I8 | I16 | I32 | I64);
+                let (large, small) = if a.size() >= b.size() { (a, b) } else { (b, a) };
+                if signed(large) == signed(small) || (signed(large) && large.size() > small.size()) {
+                    large
+                } else {
+                    // An unsigned one and a signed one that is not larger.
+                    match if signed(large) { small } else { large } {
+                        U8 => I16,
+                        U16 => I32,
+                        U32 => I64,
+                        U64 => return None,
+                        _ => large,
+                    }
+                }
+            }
+        })
+    }
+
     /// The bits that stand for "no value": NaN for floats, 0 for integers.
     pub fn missing_bits(self) -> u64 {
         match self {
@@ -127,6 +168,31 @@ mod tests {
             (name.trim().to_owned(), size.unwrap_or_else(|| panic!("the size of {kind} is not known here")).1)
         };
         entries.map(read).collect()
+    }
+
+    #[test]
+    fn promotion_holds_the_numbers_of_both() {
+        use DType::{BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
+        let pairs = [
+            (F16, BF16, Some(F32)),
+            (BF16, F32, Some(F32)),
+            (F64, F16, Some(F64)),
+            (I64, F16, Some(F16)),
+            (U8, I8, Some(I16)),
+            (U8, I16, Some(I16)),
+            (U8, I64, Some(I64)),
+            (Bool, U8, Some(U8)),
+            (Bool, F32, Some(F32)),
+            (I32, U32, Some(I64)),
+            (U16, I16, Some(I32)),
+            (I8, U16, Some(I32)),
+            (U16, U32, Some(U32)),
+            (U64, I8, None),
+            (U64, U8, Some(U64)),
+        ];
+        for (a, b, expected) in pairs {
+            assert_eq!((a.promote(b), b.promote(a)), (expected, expected), "{a} and {b}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::avx2;
 use super::locate::Stamp;
 
 /// An element: copied by every method, blended by some.
-pub(super) trait Cell: Copy + Send + Sync + 'static {
+pub(in crate::ops) trait Cell: Copy + Send + Sync + 'static {
     /// The type that blending computes in.
     type Weight: Copy + PartialEq;
     const ZERO: Self::Weight;

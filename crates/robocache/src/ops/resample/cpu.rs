@@ -19,6 +19,9 @@ const STREAM_BYTES: usize = 64 << 20;
 const AHEAD: usize = 16;
 
 pub(super) fn resample(op: &Resample<'_>, dims: &Dims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
+    if op.is_empty(dims) {
+        return Ok(());
+    }
     match op.times.dtype() {
         DType::I64 => with_stamps::<i64>(op, dims, out, context),
         DType::F64 => with_stamps::<f64>(op, dims, out, context),
@@ -32,25 +35,132 @@ fn with_stamps<S: Stamp>(
     out: &mut Outputs<'_, '_>,
     context: &Context<'_>,
 ) -> Result<()> {
-    if op.is_empty(dims) {
-        return Ok(());
-    }
     let rows = Rows::<S>::new(op, dims);
     if op.check {
         rows.check(op, context)?;
     }
-    let dtype = op.values.dtype();
-    match (op.method, dtype) {
-        (Method::Linear, DType::F32) => compute::<S, f32>(op, rows, out, context),
-        (Method::Linear, DType::F64) => compute::<S, f64>(op, rows, out, context),
-        (Method::Linear, DType::F16) => compute::<S, f16>(op, rows, out, context),
-        (Method::Linear, DType::BF16) => compute::<S, bf16>(op, rows, out, context),
+    let Some(to) = Destination::of(out) else {
+        return Ok(());
+    };
+    let job = stream_job(op, rows, to);
+    run_jobs(&[job], dims.batch, dims.targets, context)
+}
+
+/// Where a stream's results go. Strides in elements; null where something was not asked for.
+#[derive(Clone, Copy)]
+pub(in crate::ops) struct Destination {
+    pub(in crate::ops) out: *mut u8,
+    pub(in crate::ops) dtype: DType,
+    pub(in crate::ops) out_strides: [isize; 3],
+    pub(in crate::ops) valid: *mut u8,
+    pub(in crate::ops) valid_strides: [isize; 2],
+    pub(in crate::ops) age: *mut f32,
+    pub(in crate::ops) age_strides: [isize; 2],
+    /// Whether the output is too large for the caches to be of use.
+    pub(in crate::ops) stream: bool,
+}
+
+impl Destination {
+    fn of(out: &mut Outputs<'_, '_>) -> Option<Self> {
+        let (valid, valid_strides) = super::valid_output(out);
+        let output = out.get(0)?;
+        let (view, out_strides) = (output.view(), super::strides(output.view()));
+        let dtype = view.dtype();
+        let stream = view.layout().count() * dtype.size() >= STREAM_BYTES;
+        let age = std::ptr::null_mut();
+        Some(Self {
+            out: output.data_mut(),
+            dtype,
+            out_strides,
+            valid,
+            valid_strides,
+            age,
+            age_strides: [0; 2],
+            stream,
+        })
+    }
+
+    /// Writes whether a target is valid, and its age, where they are wanted.
+    ///
+    /// # Safety
+    /// `row` and `target` must be inside the outputs, and no other task may write them.
+    #[inline(always)]
+    pub(in crate::ops) unsafe fn mark(&self, row: isize, target: isize, valid: bool, age: impl FnOnce() -> f32) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if !self.valid.is_null() {
+                *self.valid.offset(row * self.valid_strides[0] + target * self.valid_strides[1]) = u8::from(valid);
+            }
+            if !self.age.is_null() {
+                *self.age.offset(row * self.age_strides[0] + target * self.age_strides[1]) = age();
+            }
+        }
+    }
+}
+
+/// Seconds since the newest sample at or before a target; `count` stamps are. NaN where there is none.
+pub(in crate::ops) fn age_of<S: Stamp>(stamps: &Stamps<S>, targets: &Stamps<S>, index: usize, count: usize) -> f32 {
+    if index >= targets.len() || count == 0 || count > stamps.len() || targets.at(index).is_nan() {
+        return f32::NAN;
+    }
+    targets.at(index).seconds_since(stamps.at(count - 1))
+}
+
+/// The work for one stream, cut by rows and targets.
+pub(in crate::ops) trait StreamJob: Sync {
+    /// Bytes that one target moves, about.
+    fn target_bytes(&self) -> usize;
+    /// Computes the targets from `start` to `end` of a row.
+    fn run(&self, row: usize, start: usize, end: usize);
+}
+
+/// Runs the jobs of all streams, target by target side by side, on all cores.
+pub(in crate::ops) fn run_jobs(
+    jobs: &[Box<dyn StreamJob + '_>],
+    batch: usize,
+    targets: usize,
+    context: &Context<'_>,
+) -> Result<()> {
+    let target_bytes = jobs.iter().map(|job| job.target_bytes()).sum::<usize>().max(1);
+    let bytes = target_bytes.saturating_mul(targets).saturating_mul(batch);
+    if !is_worth_sharing(bytes) {
+        for row in 0..batch {
+            jobs.iter().for_each(|job| job.run(row, 0, targets));
+        }
+        return Ok(());
+    }
+    let tile = (TASK_BYTES / target_bytes).max(1);
+    let tiles = targets.div_ceil(tile);
+    let rows_per_task = if tiles > 1 { 1 } else { (tile / targets).max(1) };
+    for_each(batch.div_ceil(rows_per_task) * tiles, context, &|task: usize| {
+        let (group, start) = (task / tiles, task % tiles * tile);
+        let first = group * rows_per_task;
+        for row in first..(first + rows_per_task).min(batch) {
+            jobs.iter().for_each(|job| job.run(row, start, (start + tile).min(targets)));
+        }
+    })
+}
+
+/// The work for a stream: quick where all columns have one plain method and the output's dtype.
+pub(in crate::ops) fn stream_job<'a, S: Stamp>(
+    op: &Resample<'a>,
+    rows: Rows<'a, S>,
+    to: Destination,
+) -> Box<dyn StreamJob + 'a> {
+    let Some(method) = op.plain_method().filter(|_| to.dtype == op.values.dtype()) else {
+        return crate::ops::fuse::mixed_job(op, rows, to);
+    };
+    match (method, to.dtype) {
+        (Method::Linear, DType::F32) => Job::<S, f32>::boxed(op, method, rows, to),
+        (Method::Linear, DType::F64) => Job::<S, f64>::boxed(op, method, rows, to),
+        (Method::Linear, DType::F16) => Job::<S, f16>::boxed(op, method, rows, to),
+        (Method::Linear, DType::BF16) => Job::<S, bf16>::boxed(op, method, rows, to),
         // All other methods copy samples, so only their size matters.
-        _ => match dtype.size() {
-            1 => compute::<S, u8>(op, rows, out, context),
-            2 => compute::<S, u16>(op, rows, out, context),
-            4 => compute::<S, u32>(op, rows, out, context),
-            _ => compute::<S, u64>(op, rows, out, context),
+        _ => match to.dtype.size() {
+            1 => Job::<S, u8>::boxed(op, method, rows, to),
+            2 => Job::<S, u16>::boxed(op, method, rows, to),
+            4 => Job::<S, u32>::boxed(op, method, rows, to),
+            _ => Job::<S, u64>::boxed(op, method, rows, to),
         },
     }
 }
@@ -62,62 +172,23 @@ struct Job<'a, S, C> {
     missing: C,
     values: *const C,
     out: *mut C,
-    out_strides: [isize; 3],
-    valid: *mut u8,
-    valid_strides: [isize; 2],
-    /// Whether the output is too large for the caches to be of use.
-    stream: bool,
+    to: Destination,
 }
 
 // SAFETY: inputs are only read; every task writes its own rows and targets of the outputs.
 unsafe impl<S: Sync, C: Sync> Sync for Job<'_, S, C> {}
 
-fn compute<S: Stamp, C: Cell>(
-    op: &Resample<'_>,
-    rows: Rows<'_, S>,
-    out: &mut Outputs<'_, '_>,
-    context: &Context<'_>,
-) -> Result<()> {
-    let dims = rows.dims;
-    let (valid, valid_strides) = super::valid_output(out);
-    let Some(output) = out.get(0) else {
-        return Ok(());
-    };
-    let job = Job {
-        rules: Rules {
-            method: op.method,
-            extrapolate: op.extrapolate,
-            max_gap: op.max_gap.filter(|_| !valid.is_null()).unwrap_or(f64::INFINITY),
-        },
-        missing: C::from_bits(op.values.dtype().missing_bits()),
-        values: op.values.data().cast(),
-        out_strides: super::strides(output.view()),
-        out: output.data_mut().cast(),
-        valid,
-        valid_strides,
-        stream: output.view().layout().count() * size_of::<C>() >= STREAM_BYTES,
-        rows,
-    };
-    // Two samples read and one written per target, and the search.
-    let target_bytes = 3 * dims.width * size_of::<C>() + 2 * size_of::<S>();
-    let bytes = target_bytes.saturating_mul(dims.targets).saturating_mul(dims.batch);
-    let tile = if is_worth_sharing(bytes) { (TASK_BYTES / target_bytes).max(1) } else { dims.targets };
-    let tiles = dims.targets.div_ceil(tile);
-    let rows_per_task = if tiles > 1 { 1 } else { (tile / dims.targets).max(1) };
-    let body = |task: usize| {
-        let (group, start) = (task / tiles, task % tiles * tile);
-        let first = group * rows_per_task;
-        for row in first..(first + rows_per_task).min(dims.batch) {
-            job.run(row, start, (start + tile).min(dims.targets));
-        }
-    };
-    if is_worth_sharing(bytes) {
-        return for_each(dims.batch.div_ceil(rows_per_task) * tiles, context, &body);
+impl<'a, S: Stamp, C: Cell> Job<'a, S, C> {
+    fn boxed(op: &Resample<'a>, method: Method, rows: Rows<'a, S>, to: Destination) -> Box<dyn StreamJob + 'a> {
+        Box::new(Self {
+            rules: op.rules(method, to.valid.is_null()),
+            missing: C::from_bits(to.dtype.missing_bits()),
+            values: op.values.data().cast(),
+            out: to.out.cast(),
+            to,
+            rows,
+        })
     }
-    for row in 0..dims.batch {
-        job.run(row, 0, dims.targets);
-    }
-    Ok(())
 }
 
 /// Asks for a row of samples; a hint, so any address will do.
@@ -139,13 +210,18 @@ fn prefetch<C>(sample: *const C, width: usize) {
     let _ = (sample, width);
 }
 
-impl<S: Stamp, C: Cell> Job<'_, S, C> {
+impl<S: Stamp, C: Cell> StreamJob for Job<'_, S, C> {
+    fn target_bytes(&self) -> usize {
+        // Two samples read and one written per target, and the search.
+        3 * self.rows.dims.width * size_of::<C>() + 2 * size_of::<S>()
+    }
+
     fn run(&self, row: usize, start: usize, end: usize) {
         match simd() {
             // SAFETY: the instructions were found on this machine.
             #[cfg(target_arch = "x86_64")]
             Simd::Avx2 => unsafe {
-                if self.stream {
+                if self.to.stream {
                     self.run_avx2::<true>(row, start, end);
                 } else {
                     self.run_avx2::<false>(row, start, end);
@@ -154,7 +230,9 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
             Simd::Baseline => self.run_with::<false, false>(row, start, end),
         }
     }
+}
 
+impl<S: Stamp, C: Cell> Job<'_, S, C> {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn run_avx2<const STREAM: bool>(&self, row: usize, start: usize, end: usize) {
@@ -192,7 +270,7 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
         let dims = self.rows.dims;
         let (stamps, targets) = (self.rows.stamps(row), self.rows.targets(row));
         let [value_batch, value_step, value_column] = dims.value_strides;
-        let [out_batch, out_step, out_column] = self.out_strides;
+        let [out_batch, out_step, out_column] = self.to.out_strides;
         let dense = dims.width == 1 || (value_column == 1 && out_column == 1);
         let row_index = row as isize;
         let mut hint = 0;
@@ -212,10 +290,7 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
                                 dims.width,
                             );
                         }
-                        if !self.valid.is_null() {
-                            let offset = row_index * self.valid_strides[0] + later as isize * self.valid_strides[1];
-                            *self.valid.offset(offset) = u8::from(ok);
-                        }
+                        self.to.mark(row_index, later as isize, ok, || age_of(&stamps, &targets, later, hint));
                     }
                 }
             }

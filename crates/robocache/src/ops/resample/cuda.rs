@@ -8,7 +8,11 @@ use crate::{Error, Outputs, Result};
 /// The kernels of `resample`.
 pub(crate) static KERNELS: KernelFamily = KernelFamily {
     source: include_str!("resample.cu"),
-    headers: &[("locate.cuh", include_str!("locate.cuh"))],
+    headers: &[
+        ("locate.cuh", include_str!("locate.cuh")),
+        ("rows.cuh", include_str!("rows.cuh")),
+        ("vectors.cuh", include_str!("vectors.cuh")),
+    ],
     variants: || Variant::all().map(Variant::number).collect(),
     entry: |number| Variant::from_number(number).entry(),
     options: |number| Variant::from_number(number).options(),
@@ -139,7 +143,7 @@ impl Variant {
 
     fn choose(op: &Resample<'_>, dims: &Dims, out: &TensorRef<'_>) -> Self {
         let dtype = op.values.dtype();
-        let cell = match (op.method, dtype) {
+        let cell = match (op.plain_method().unwrap_or(Method::Linear), dtype) {
             (Method::Linear, DType::F16) => 0,
             (Method::Linear, DType::BF16) => 1,
             (Method::Linear, DType::F32) => 2,
@@ -223,7 +227,7 @@ pub(super) fn resample(
         code: u64::from(crate::ops::RESAMPLE) << 32 | u64::from(variant.stamp) << 8,
         first_row: 0,
         reporter: launcher.reporter(),
-        method: op.method as u32,
+        method: op.plain_method().unwrap_or(Method::Linear) as u32,
         extrapolate: op.extrapolate as u32,
         flags: flag(op.check, CHECK)
             | flag(is_wide(&op.lengths), WIDE_LENGTHS)

@@ -19,6 +19,10 @@ pub(in crate::ops) trait Stamp: Copy + PartialOrd + Display + Send + Sync + 'sta
     fn exceeds(earlier: Self, later: Self, seconds: f64) -> bool;
     /// Whether `self` is no further from `earlier` than from `later`, which bracket it.
     fn is_nearer_to_earlier(self, earlier: Self, later: Self) -> bool;
+    /// `later - earlier`, never negative, as a number that is only compared with others like it.
+    fn gap(earlier: Self, later: Self) -> f64;
+    /// `self - earlier`, never negative, in seconds.
+    fn seconds_since(self, earlier: Self) -> f32;
     /// `(self - first) / (second - first)`, for `first < second`.
     fn weight_f32(self, first: Self, second: Self) -> f32;
     fn weight_f64(self, first: Self, second: Self) -> f64;
@@ -41,6 +45,12 @@ impl Stamp for i64 {
     }
     fn is_nearer_to_earlier(self, earlier: Self, later: Self) -> bool {
         self.abs_diff(earlier) <= later.abs_diff(self)
+    }
+    fn gap(earlier: Self, later: Self) -> f64 {
+        later.abs_diff(earlier) as f64
+    }
+    fn seconds_since(self, earlier: Self) -> f32 {
+        (self.abs_diff(earlier) as f64 / 1e9) as f32
     }
     fn weight_f32(self, first: Self, second: Self) -> f32 {
         let weight = self.abs_diff(first) as f32 / second.abs_diff(first) as f32;
@@ -69,6 +79,12 @@ impl Stamp for f64 {
     fn is_nearer_to_earlier(self, earlier: Self, later: Self) -> bool {
         self - earlier <= later - self
     }
+    fn gap(earlier: Self, later: Self) -> f64 {
+        later - earlier
+    }
+    fn seconds_since(self, earlier: Self) -> f32 {
+        (self - earlier) as f32
+    }
     fn weight_f32(self, first: Self, second: Self) -> f32 {
         let gap = (second - first) as f32;
         // A gap outside the range of f32 has no digits there, or is infinite.
@@ -96,6 +112,12 @@ impl Stamp for f32 {
     }
     fn is_nearer_to_earlier(self, earlier: Self, later: Self) -> bool {
         self - earlier <= later - self
+    }
+    fn gap(earlier: Self, later: Self) -> f64 {
+        f64::from(later - earlier)
+    }
+    fn seconds_since(self, earlier: Self) -> f32 {
+        self - earlier
     }
     fn weight_f32(self, first: Self, second: Self) -> f32 {
         (self - first) / (second - first)
@@ -185,7 +207,7 @@ impl<S: Stamp> Stamps<S> {
 
     /// The last of the stamps that equal the one at `index`.
     #[inline(always)]
-    fn last_equal(&self, index: usize) -> usize {
+    pub(in crate::ops) fn last_equal(&self, index: usize) -> usize {
         if index + 1 < self.len && self.at(index + 1) == self.at(index) {
             // Never before `index`: with unsorted stamps the search may end anywhere.
             self.count_until(self.at(index), index).max(index + 1) - 1
@@ -196,8 +218,17 @@ impl<S: Stamp> Stamps<S> {
 
     /// The last stamp before those that equal the last one.
     fn second_last(&self) -> Option<usize> {
-        let end = self.at(self.len - 1);
-        let (mut low, mut high) = (0, self.len - 1);
+        self.distinct_before(self.len - 1)
+    }
+
+    /// The last stamp before those that equal the one at `index`.
+    pub(in crate::ops) fn distinct_before(&self, index: usize) -> Option<usize> {
+        let end = self.at(index);
+        let before = index.checked_sub(1)?;
+        if self.at(before) < end {
+            return Some(before);
+        }
+        let (mut low, mut high) = (0, before);
         while low < high {
             let middle = low + (high - low) / 2;
             if self.at(middle) < end {
@@ -247,11 +278,12 @@ impl Rules {
         let (before, after) = (upper - 1, stamps.last_equal(upper));
         let (earlier, later) = (stamps.at(before), stamps.at(after));
         let pick = match self.method {
-            Method::Linear => Pick::Blend(before, after),
             Method::Previous => Pick::Take(before),
             Method::Next => Pick::Take(after),
             Method::Nearest if target.is_nearer_to_earlier(earlier, later) => Pick::Take(before),
             Method::Nearest => Pick::Take(after),
+            // What is made of the two samples is not decided here.
+            _ => Pick::Blend(before, after),
         };
         (pick, self.max_gap == f64::INFINITY || !S::exceeds(earlier, later, self.max_gap))
     }

@@ -9,11 +9,12 @@ mod cells;
 mod cpu;
 mod cuda;
 mod locate;
+mod method;
 mod rows;
 
-use std::fmt;
-use std::str::FromStr;
+pub use method::{ColumnRange, Extrapolate, Method, Methods};
 
+pub(in crate::ops) use cpu::{Destination, StreamJob, age_of, run_jobs, stream_job};
 pub(crate) use cuda::{KERNELS, describe as describe_finding};
 pub(in crate::ops) use locate::{Pick, Rules, Stamp, Stamps};
 pub(in crate::ops) use rows::Rows;
@@ -21,85 +22,6 @@ pub(in crate::ops) use rows::Rows;
 use crate::cuda::Launcher;
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Error, Op, OutputSpec, Outputs, Result, ensure};
-
-/// How a value between two samples is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Method {
-    /// On the straight line between the two samples.
-    Linear,
-    /// The closer sample; the earlier one when both are equally close.
-    Nearest,
-    /// The sample before, held (zero-order hold).
-    Previous,
-    /// The sample after.
-    Next,
-}
-
-/// What happens before the first and after the last sample.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Extrapolate {
-    /// The first or last sample.
-    Clamp,
-    /// The straight line through the two outermost samples; only for [`Method::Linear`].
-    Linear,
-    /// NaN; not for integers.
-    Nan,
-    /// An error.
-    Error,
-}
-
-impl Method {
-    const NAMES: [(&'static str, Self); 4] =
-        [("linear", Self::Linear), ("nearest", Self::Nearest), ("previous", Self::Previous), ("next", Self::Next)];
-    const PLANNED: [&'static str; 4] = ["cubic", "slerp", "angle", "rot6d"];
-}
-
-impl FromStr for Method {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        if Self::PLANNED.contains(&name) {
-            return Err(Error::unsupported("method", format!("{name:?} is not implemented yet")));
-        }
-        by_name("method", &Self::NAMES, name)
-    }
-}
-
-impl fmt::Display for Method {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(name_of(&Self::NAMES, self))
-    }
-}
-
-impl Extrapolate {
-    const NAMES: [(&'static str, Self); 4] =
-        [("clamp", Self::Clamp), ("linear", Self::Linear), ("nan", Self::Nan), ("error", Self::Error)];
-}
-
-impl FromStr for Extrapolate {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        by_name("extrapolate", &Self::NAMES, name)
-    }
-}
-
-impl fmt::Display for Extrapolate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(name_of(&Self::NAMES, self))
-    }
-}
-
-fn by_name<T: Copy>(argument: &'static str, names: &[(&'static str, T)], wanted: &str) -> Result<T> {
-    names.iter().find(|(name, _)| *name == wanted).map(|&(_, value)| value).ok_or_else(|| {
-        let known: Vec<_> = names.iter().map(|(name, _)| *name).collect();
-        Error::invalid(argument, format!("expected one of {}, got {wanted:?}", known.join(", ")))
-    })
-}
-
-fn name_of<T: PartialEq>(names: &[(&'static str, T)], wanted: &T) -> &'static str {
-    names.iter().find(|(_, value)| value == wanted).map_or("?", |(name, _)| name)
-}
 
 /// Values at target times. Output 0 is `out [B,T,D]` with the dtype of the values, output 1, when
 /// asked for, `valid [B,T]`. What has no batch axis, or a batch of 1, is shared; without any
@@ -112,8 +34,8 @@ pub struct Resample<'a> {
     pub times: TensorRef<'a>,
     /// `[B,T]` or `[T]`, in any order, of the same type as `times`.
     pub targets: TensorRef<'a>,
-    /// How to interpolate.
-    pub method: Method,
+    /// How to interpolate, all columns or by ranges.
+    pub method: Methods,
     /// What to do outside the samples.
     pub extrapolate: Extrapolate,
     /// `[B]` int32 or int64: how many samples of each row exist.
@@ -122,11 +44,24 @@ pub struct Resample<'a> {
     pub target_lengths: Option<TensorRef<'a>>,
     /// Seconds; a target between samples further apart is not valid.
     pub max_gap: Option<f64>,
+    /// What stored values are multiplied with; int8 can then be blended.
+    pub scale: Option<Scale<'a>>,
+    /// The dtype of the result: that of the values, or float32 with a scale, unless this says another.
+    pub out_dtype: Option<DType>,
     /// Whether to write `valid`.
     pub return_valid: bool,
     /// Whether to look for bad stamps, lengths and targets in the data. Without it bad data
     /// gives unspecified values, never a read out of bounds.
     pub check: bool,
+}
+
+/// What stored values are multiplied with.
+#[derive(Debug, Clone, Copy)]
+pub enum Scale<'a> {
+    /// One number for all columns.
+    One(f32),
+    /// `[D]` float32, where the data lives.
+    Columns(TensorRef<'a>),
 }
 
 /// Sizes and strides in elements, 0 where a tensor is shared by the batch.
@@ -142,6 +77,8 @@ pub struct Dims {
     pub(in crate::ops) target_strides: [isize; 2],
     pub(in crate::ops) length_stride: isize,
     pub(in crate::ops) target_length_stride: isize,
+    /// Methods by columns, in order.
+    pub(in crate::ops) ranges: Vec<ColumnRange>,
 }
 
 impl<'a> Resample<'a> {
@@ -151,36 +88,74 @@ impl<'a> Resample<'a> {
             values,
             times,
             targets,
-            method: Method::Linear,
+            method: Method::Linear.into(),
             extrapolate: Extrapolate::Clamp,
             lengths: None,
             target_lengths: None,
             max_gap: None,
+            scale: None,
+            out_dtype: None,
             return_valid: false,
             check: true,
         }
     }
 
     /// Whether there is nothing to compute, and so nothing that bad data could spoil.
-    fn is_empty(&self, dims: &Dims) -> bool {
+    pub(in crate::ops) fn is_empty(&self, dims: &Dims) -> bool {
         dims.batch == 0 || dims.targets == 0 || (dims.width == 0 && !self.return_valid)
     }
 
+    /// The dtype of the result.
+    pub(in crate::ops) fn result_dtype(&self) -> DType {
+        self.out_dtype.unwrap_or(if self.scale.is_some() { DType::F32 } else { self.values.dtype() })
+    }
+
+    /// Whether the values are numbers that can be blended.
+    pub(in crate::ops) fn is_float(&self) -> bool {
+        self.scale.is_some() || self.values.dtype().is_float()
+    }
+
+    /// The method of all columns where nothing but whole rows is moved or blended.
+    pub(in crate::ops) fn plain_method(&self) -> Option<Method> {
+        self.method.plain().filter(|_| self.scale.is_none() && self.result_dtype() == self.values.dtype())
+    }
+
+    /// What decides about a target; without `valid` nobody asks for gaps.
+    pub(in crate::ops) fn rules(&self, method: Method, ignore_gaps: bool) -> Rules {
+        let max_gap = self.max_gap.filter(|_| !ignore_gaps).unwrap_or(f64::INFINITY);
+        Rules { method, extrapolate: self.extrapolate, max_gap }
+    }
+
     fn check_options(&self) -> Result<()> {
-        let (dtype, method, extrapolate) = (self.values.dtype(), self.method, self.extrapolate);
-        ensure!(
-            dtype.is_float() || method != Method::Linear,
-            "values",
-            "linear blends samples, which {dtype} cannot hold; use nearest, previous or next"
-        );
-        ensure!(
-            dtype.is_float() || extrapolate != Extrapolate::Nan,
-            "extrapolate",
-            "{dtype} has no NaN; use clamp or error"
-        );
-        if extrapolate == Extrapolate::Linear && method != Method::Linear {
-            return Err(Error::unsupported("extrapolate", format!("{method} cannot extrapolate linearly; use clamp")));
+        let (dtype, extrapolate) = (self.values.dtype(), self.extrapolate);
+        if let Some(scale) = &self.scale {
+            ensure!(dtype == DType::I8, "scale", "is for values stored as int8, got {dtype}");
+            if let Scale::Columns(scale) = scale {
+                ensure!(scale.dtype() == DType::F32, "scale", "expected float32, got {}", scale.dtype());
+            }
         }
+        for method in self.method.each() {
+            ensure!(
+                self.is_float() || method.copies(),
+                "values",
+                "{method} blends samples, which {dtype} cannot hold; use nearest, previous or next"
+            );
+            if extrapolate == Extrapolate::Linear && !method.extrapolates() {
+                let message = format!("{method} cannot extrapolate linearly; use clamp");
+                return Err(Error::unsupported("extrapolate", message));
+            }
+        }
+        let result = self.result_dtype();
+        ensure!(
+            result.is_float() || (result == dtype && self.scale.is_none()),
+            "out_dtype",
+            "expected a float, got {result} for values of {dtype}"
+        );
+        ensure!(
+            result.is_float() || extrapolate != Extrapolate::Nan,
+            "extrapolate",
+            "{result} has no NaN; use clamp or error"
+        );
         if let Some(gap) = self.max_gap {
             ensure!(gap >= 0.0, "max_gap", "expected seconds, 0 or more, got {gap}");
         }
@@ -203,7 +178,7 @@ impl<'a> Resample<'a> {
 }
 
 /// Where `valid` goes, with its strides; null when it was not asked for.
-fn valid_output(out: &mut Outputs<'_, '_>) -> (*mut u8, [isize; 2]) {
+pub(in crate::ops) fn valid_output(out: &mut Outputs<'_, '_>) -> (*mut u8, [isize; 2]) {
     match out.get(1) {
         Some(output) => (output.data_mut(), strides(output.view())),
         None => (std::ptr::null_mut(), [0; 2]),
@@ -212,13 +187,18 @@ fn valid_output(out: &mut Outputs<'_, '_>) -> (*mut u8, [isize; 2]) {
 
 /// The batch that all arguments agree on.
 #[derive(Default)]
-struct Batch {
-    size: Option<(usize, &'static str)>,
+pub(in crate::ops) struct Batch {
+    pub(in crate::ops) size: Option<(usize, &'static str)>,
 }
 
 impl Batch {
     /// Takes in an argument whose axes beside the batch are `inner`; returns its batch size.
-    fn add(&mut self, name: &'static str, tensor: &TensorRef<'_>, inner: usize) -> Result<Option<usize>> {
+    pub(in crate::ops) fn add(
+        &mut self,
+        name: &'static str,
+        tensor: &TensorRef<'_>,
+        inner: usize,
+    ) -> Result<Option<usize>> {
         if tensor.layout().rank() == inner {
             return Ok(None);
         }
@@ -254,7 +234,11 @@ impl Op for Resample<'_> {
         let needed = [("values", &self.values), ("times", &self.times), ("targets", &self.targets)];
         let optional = [("lengths", &self.lengths), ("target_lengths", &self.target_lengths)];
         let given = optional.into_iter().filter_map(|(name, input)| Some((name, input.as_ref()?)));
-        needed.into_iter().chain(given).collect()
+        let scale = self.scale.as_ref().and_then(|scale| match scale {
+            Scale::One(_) => None,
+            Scale::Columns(columns) => Some(("scale", columns)),
+        });
+        needed.into_iter().chain(given).chain(scale).collect()
     }
 
     fn check(&self) -> Result<Dims> {
@@ -276,6 +260,11 @@ impl Op for Resample<'_> {
         let [.., samples, width] = *self.values.shape() else {
             return Err(Error::invalid("values", "expected [B,S,D] or [S,D]"));
         };
+        if let Some(Scale::Columns(scale)) = &self.scale {
+            scale.layout().expect_rank("scale", &[0, 1], "a number or [D]")?;
+            let columns = scale.layout().count();
+            ensure!(columns == 1 || columns == width, "scale", "expected 1 or {width} numbers, got {columns}");
+        }
         let (stamps, targets) = (last(self.times.shape()), last(self.targets.shape()));
         ensure!(samples > 0, "values", "no samples: shape {:?}", self.values.shape());
         ensure!(
@@ -295,13 +284,14 @@ impl Op for Resample<'_> {
             target_strides: strides(&self.targets),
             length_stride: self.lengths.map_or(0, |lengths| strides::<1>(&lengths)[0]),
             target_length_stride: self.target_lengths.map_or(0, |lengths| strides::<1>(&lengths)[0]),
+            ranges: self.method.ranges(width)?,
         })
     }
 
     fn outputs(&self, dims: &Dims) -> Result<Vec<OutputSpec>> {
         let shape = [dims.batch, dims.targets, dims.width];
         let shape = if dims.has_batch { &shape[..] } else { &shape[1..] };
-        let mut outputs = vec![OutputSpec::new("out", self.values.dtype(), shape)?];
+        let mut outputs = vec![OutputSpec::new("out", self.result_dtype(), shape)?];
         if self.return_valid {
             outputs.push(OutputSpec::new("valid", DType::Bool, &shape[..shape.len() - 1])?);
         }
@@ -313,6 +303,9 @@ impl Op for Resample<'_> {
     }
 
     fn cuda(&self, dims: &Dims, out: &mut Outputs<'_, '_>, launcher: &Launcher<'_>) -> Result<()> {
+        if self.plain_method().is_none() && !self.is_empty(dims) {
+            return super::fuse::align(self, dims, out, launcher);
+        }
         cuda::resample(self, dims, out, launcher)
     }
 }

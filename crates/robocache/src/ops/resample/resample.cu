@@ -13,15 +13,13 @@
 #include "rc.cuh"
 #include "report.cuh"
 #include "locate.cuh"
+#include "rows.cuh"
+#include "vectors.cuh"
 
 using namespace rc;
 
 typedef RC_CELL Cell;
 typedef RC_STAMP Stamp;
-
-enum Flags : u32 { CHECK = 1, WIDE_LENGTHS = 2, WIDE_TARGET_LENGTHS = 4, STAGE = 8 };
-// Mirrors `describe` in cuda.rs.
-enum Fault : u64 { DECREASES = 1, NOT_FINITE, COARSE, OUTSIDE, LENGTH, TARGET_LENGTH };
 
 // Mirrors `Args` in cuda.rs. Strides of values and out are in bytes, all others in elements.
 struct Args {
@@ -67,124 +65,6 @@ struct __align__(16) Pick {
     Weight weight;
 };
 
-typedef Words<RC_BYTES> Vector;
-
-void found(const Args& args, Fault fault, u64 row, u64 index, u64 first, u64 second = 0, u64 third = 0) {
-    report(args.reporter, args.code | fault, args.first_row + row, index, first, second, third);
-}
-
-// The length that exists, inside 0..most whatever was given; tells whether it was good.
-bool read_length(const Args& args, const void* lengths, Flags wide, i64 offset, i64 most, Fault fault, u64 row, i64& length) {
-    const i64 given = args.flags & wide ? ((const i64*)lengths)[offset] : i64(((const i32*)lengths)[offset]);
-    length = min(max(given, i64(0)), most);
-    if (given == length || !(args.flags & CHECK)) return true;
-    if (threadIdx.x == 0) found(args, fault, row, 0, u64(given), u64(most));
-    return false;
-}
-
-inline bool is_coarse(float stamp) { return fabsf(stamp) > 16777216.0f; }
-inline bool is_coarse(double) { return false; }
-inline bool is_coarse(i64) { return false; }
-
-// Looks for the first bad stamp and reports it; only called for a row that has one.
-template <class Row> void report_stamps(const Args& args, const Row& stamps, u64 row) {
-    __shared__ u64 first_bad;
-    if (threadIdx.x == 0) first_bad = ~0ull;
-    __syncthreads();
-    for (typename Row::Index i = threadIdx.x; i < stamps.length; i += blockDim.x)
-        if (!is_finite(stamps.at(i)) || (i > 0 && stamps.at(i) < stamps.at(i - 1))) {
-            atomicMin(&first_bad, u64(i));
-            break;
-        }
-    __syncthreads();
-    if (threadIdx.x == 0 && first_bad != ~0ull) {
-        const typename Row::Index at = typename Row::Index(first_bad);
-        const bool finite = is_finite(stamps.at(at));
-        found(args, finite ? DECREASES : NOT_FINITE, row, first_bad, bits_of(stamps.at(at)),
-              finite ? bits_of(stamps.at(at - 1)) : 0);
-    }
-}
-
-// Whether some stamp comes before the one ahead of it. Each thread looks at its share.
-bool has_bad_pair(const Stamps<Stamp>& stamps) {
-    bool bad = false;
-    for (i64 i = threadIdx.x; i + 1 < stamps.length; i += blockDim.x) bad |= !(stamps.at(i) <= stamps.at(i + 1));
-    return bad;
-}
-bool has_bad_pair(const Staged<Stamp>& stamps) {
-    const int PER = 16 / sizeof(Stamp);
-    bool bad = false;
-    for (i32 start = threadIdx.x * PER; start + 1 < stamps.length; start += blockDim.x * PER) {
-        // The vector may reach past the row, where nothing is compared.
-        union { uint4 raw; Stamp stamps[PER]; } own;
-        own.raw = *(const uint4*)(stamps.data + start);
-        #pragma unroll
-        for (int k = 0; k + 1 < PER; k++) bad |= start + k + 1 < stamps.length && !(own.stamps[k] <= own.stamps[k + 1]);
-        if (start + PER < stamps.length) bad |= !(own.stamps[PER - 1] <= stamps.at(start + PER));
-    }
-    return bad;
-}
-
-// Whether the row can be used. All threads of the block take part and get the same answer.
-template <class Row> bool row_is_good(const Args& args, const Row& stamps, const Stamps<Stamp>& targets, u64 row) {
-    typedef typename Row::Index Index;
-    // NaN compares as out of order, so sorted stamps are finite when both ends are.
-    bool bad = has_bad_pair(stamps);
-    if (stamps.length > 0) bad |= !is_finite(stamps.at(0)) || !is_finite(stamps.at(stamps.length - 1));
-    if (__syncthreads_or(bad)) {
-        report_stamps(args, stamps, row);
-        return false;
-    }
-    if (stamps.length == 0) return true;
-    const Stamp low = stamps.at(0), high = stamps.at(stamps.length - 1);
-    if (is_coarse(low) || is_coarse(high)) {
-        const Index at = is_coarse(low) ? Index(0) : stamps.length - 1;
-        if (threadIdx.x == 0) found(args, COARSE, row, at, bits_of(stamps.at(at)));
-        return false;
-    }
-    if (args.extrapolate != ERROR) return true;
-    __shared__ u64 first_outside;
-    if (threadIdx.x == 0) first_outside = ~0ull;
-    __syncthreads();
-    for (i64 i = threadIdx.x; i < targets.length; i += blockDim.x)
-        if (targets.at(i) < low || targets.at(i) > high) {
-            atomicMin(&first_outside, u64(i));
-            break;
-        }
-    __syncthreads();
-    if (first_outside == ~0ull) return true;
-    if (threadIdx.x == 0)
-        found(args, OUTSIDE, row, first_outside, bits_of(targets.at(i64(first_outside))), bits_of(low), bits_of(high));
-    return false;
-}
-
-// Copies `count` items to shared memory; several are on their way at once.
-template <class T, class Load> void gather(T* to, u32 first, u32 count, Load load) {
-    const int BATCH = 4;
-    for (u32 base = first + threadIdx.x; base < count; base += blockDim.x * BATCH) {
-        T items[BATCH];
-        #pragma unroll
-        for (int k = 0; k < BATCH; k++)
-            if (base + k * blockDim.x < count) items[k] = load(base + k * blockDim.x);
-        #pragma unroll
-        for (int k = 0; k < BATCH; k++)
-            if (base + k * blockDim.x < count) to[base + k * blockDim.x] = items[k];
-    }
-}
-
-// Copies the row's stamps to shared memory, 16 bytes at a time where they lie so.
-void stage(const Stamps<Stamp>& stamps, Stamp* staged) {
-    const int PER = 16 / sizeof(Stamp);
-    const u32 length = u32(stamps.length);
-    u32 done = 0;
-    if (stamps.stride == 1 && (u64(stamps.data) & 15) == 0) {
-        const uint4* from = (const uint4*)stamps.data;
-        gather((uint4*)staged, 0, length / PER, [&](u32 i) { return __ldg(from + i); });
-        done = length / PER * PER;
-    }
-    gather(staged, done, length, [&](u32 i) { return stamps.at(i); });
-}
-
 // Finds the samples of the tile's targets.
 template <class Row>
 void search(const Args& args, const Row& stamps, const Stamps<Stamp>& targets, bool usable, Stamp own, u64 row, i64 start,
@@ -208,110 +88,6 @@ void search(const Args& args, const Row& stamps, const Stamps<Stamp>& targets, b
         if (place.first < 0) picks[t] = {0, 0, Weight(__int_as_float(0x7fc00000))};
         else picks[t] = {Index(place.first), Index(place.second), weight};
         if (write_valid) args.valid[i64(row) * args.valid_strides[0] + index * args.valid_strides[1]] = place.valid;
-    }
-}
-
-#if RC_BLEND
-// On the line through both samples. BETWEEN_FAR: for points between ends whose difference is not
-// finite. Tells whether all differences were finite.
-template <bool BETWEEN_FAR> bool blend(const Vector& first, const Vector& second, Weight weight, Vector& result) {
-    typedef Group<Cell> Group;
-    bool finite = true;
-    #pragma unroll
-    for (int g = 0; g < Vector::COUNT; g += Group::WORDS) {
-        Weight a[Group::NUMBERS], b[Group::NUMBERS];
-        Group::widen(first.words + g, a);
-        Group::widen(second.words + g, b);
-        #pragma unroll
-        for (int i = 0; i < Group::NUMBERS; i++) {
-            const Weight difference = b[i] - a[i];
-            if (BETWEEN_FAR && !is_finite(difference)) a[i] = fma(weight, b[i], (Weight(1) - weight) * a[i]);
-            else a[i] = fma(weight, difference, a[i]);
-            finite &= is_finite(difference);
-        }
-        Group::narrow(a, result.words + g);
-    }
-    return finite;
-}
-#endif
-
-// Volatile, or the compiler moves the load to its use and waits there.
-inline void load_words(const u8* place, Words<16>& to) {
-    asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to.words[0]), "=r"(to.words[1]), "=r"(to.words[2]), "=r"(to.words[3]) : "l"(place));
-}
-inline void load_words(const u8* place, Words<8>& to) {
-    asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(to.words[0]), "=r"(to.words[1]) : "l"(place));
-}
-inline void load_words(const u8* place, Words<4>& to) {
-    asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(to.words[0]) : "l"(place));
-}
-inline void load_words(const u8* place, Words<2>& to) {
-    asm volatile("{ .reg .u16 half; ld.global.nc.u16 half, [%1]; cvt.u32.u16 %0, half; }" : "=r"(to.words[0]) : "l"(place));
-}
-inline void load_words(const u8* place, Words<1>& to) {
-    asm volatile("{ .reg .u16 half; ld.global.nc.u8 half, [%1]; cvt.u32.u16 %0, half; }" : "=r"(to.words[0]) : "l"(place));
-}
-
-#if !RC_BLEND
-// The value that stands for none, in every element.
-Vector missing(u64 bits) {
-    Vector vector;
-    #pragma unroll
-    for (int w = 0; w < Vector::COUNT; w++) {
-        if (sizeof(Cell) == 8) vector.words[w] = u32(w % 2 ? bits >> 32 : bits);
-        else if (sizeof(Cell) == 4) vector.words[w] = u32(bits);
-        else vector.words[w] = u32(bits) * (sizeof(Cell) == 2 ? 0x10001u : 0x1010101u);
-    }
-    return vector;
-}
-#endif
-
-#if RC_BLEND
-// For samples that are not finite, or too far apart. They are read again: that is rare, and to keep
-// them would cost registers always.
-void blend_far(const u8* values, Index value_stride, const Pick& pick, Vector& result) {
-    const Weight weight = pick.weight;
-    Vector first, second;
-    load_words(values + i64(pick.first) * value_stride, first);
-    load_words(values + i64(pick.second) * value_stride, second);
-    if (pick.first == pick.second) {
-        if (weight == weight) result = first;
-    } else if (weight > Weight(0) && weight < Weight(1)) {
-        blend<true>(first, second, weight, result);
-    }
-}
-#endif
-
-// Writes one vector of every `step`-th target from `t` on.
-void copy_column(const Args& args, const u8* values, u8* out, const Pick* picks, u32 t, u32 count, u32 step) {
-    // As many as 64 registers hold, so that a multiprocessor holds four blocks of 256 threads.
-    const int UNROLL = 4;
-    const Index value_stride = Index(args.value_strides[1]), out_stride = Index(args.out_strides[1]);
-    for (; t < count; t += step * UNROLL) {
-        Vector first[UNROLL], second[UNROLL];
-        // Everything is asked for before anything is used. Where there is no second sample, or no
-        // value, a sample is read all the same: that is cheaper than to ask.
-        #pragma unroll
-        for (int u = 0; u < UNROLL; u++) {
-            const Pick& pick = picks[min(t + u * step, count - 1)];
-            load_words(values + i64(pick.first) * value_stride, first[u]);
-            if (RC_BLEND) load_words(values + i64(pick.second) * value_stride, second[u]);
-        }
-        #pragma unroll
-        for (int u = 0; u < UNROLL; u++) {
-            if (t + u * step >= count) break;
-            // Read anew: registers are better spent on samples that are on their way.
-            const Pick& pick = picks[t + u * step];
-#if RC_BLEND
-            // NaN comes out by itself where there is no value.
-            Vector result;
-            if (!blend<false>(first[u], second[u], pick.weight, result)) blend_far(values, value_stride, pick, result);
-#else
-            const Vector result = pick.weight == pick.weight ? first[u] : missing(args.missing);
-#endif
-            __stcs((typename Raw<RC_BYTES>::Type*)(out + i64(Index(t + u * step)) * out_stride), result.raw);
-        }
     }
 }
 
@@ -376,6 +152,8 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS) RC_ENTRY(const __grid_
     if (t >= step) return;
     for (u32 v = threadIdx.x - t * across; v < vectors; v += across) {
         const i64 column = first_vector + v;
-        copy_column(args, values + column * args.value_strides[2], out + column * args.out_strides[2], picks, t, count, step);
+        copy_column<Cell, RC_BYTES, RC_BLEND, Index>(values + column * args.value_strides[2], args.value_strides[1],
+                                                     out + column * args.out_strides[2], args.out_strides[1],
+                                                     args.missing, picks, t, count, step);
     }
 }

@@ -4,9 +4,9 @@
 use half::{bf16, f16};
 
 use super::cells::{Cell, Number};
-use super::{Dims, ResampleBackward};
+use super::{Dims, ResampleBackward, vjp};
 use crate::cpu::{Simd, for_each, is_worth_sharing, simd};
-use crate::ops::resample::{Extrapolate, Pick, Rows, Rules, Stamp, Stamps, strides};
+use crate::ops::resample::{ColumnRange, Extrapolate, Method, Pick, Rows, Rules, Stamp, Stamps, strides};
 use crate::tensor::DType;
 use crate::{Context, Outputs, Result};
 
@@ -57,6 +57,10 @@ struct Job<'a, S, C: Cell> {
     rules: Rules,
     /// The columns that the method applies to.
     columns: (usize, usize),
+    /// How many samples further than those of its interval a target may need, and one if lines go on
+    /// outside.
+    radius: usize,
+    values: *const C,
     grad: *const C,
     out: *mut C,
     out_strides: [isize; 3],
@@ -85,37 +89,29 @@ fn compute<S: Stamp, C: Cell>(
     if forward.width == 0 || (forward.batch == 0 && dims.groups.is_none()) {
         return Ok(());
     }
-    let job = Job::<S, C> {
+    let (out_strides, out) = (strides(output.view()), output.data_mut().cast());
+    let job = |range: &ColumnRange| Job::<S, C> {
         rows,
         dims,
-        rules: Rules { method: op.forward.method, extrapolate: op.forward.extrapolate, max_gap: f64::INFINITY },
-        columns: (0, forward.width),
+        rules: op.forward.rules(range.method, true),
+        columns: (range.start, range.end),
+        radius: match range.method {
+            Method::Cubic => 2,
+            _ => usize::from(op.forward.extrapolate == Extrapolate::Linear),
+        },
+        values: op.forward.values.data().cast(),
         grad: op.grad.data().cast(),
-        out_strides: strides(output.view()),
-        out: output.data_mut().cast(),
+        out_strides,
+        out,
         partial,
     };
-    let (_, groups) = dims.row_groups();
-    // Gradients read and written for a sample of a group, and the search.
-    let targets_per_sample = (forward.targets * dims.row_groups().0).div_ceil(forward.samples);
-    let sample_bytes = (1 + targets_per_sample) * (forward.width * size_of::<C>() + size_of::<S>());
-    let bytes = sample_bytes.saturating_mul(forward.samples).saturating_mul(groups);
-    let shared = is_worth_sharing(bytes);
-    let span = if shared { (TASK_BYTES / sample_bytes).clamp(64, forward.samples.max(64)) } else { forward.samples };
-    let spans = forward.samples.div_ceil(span);
-    let body = |task: usize| {
-        let (group, start) = (task / spans, task % spans * span);
-        job.run(group, start, (start + span).min(forward.samples));
-    };
-    if shared {
-        for_each(groups * spans, context, &body)?;
-    } else {
-        (0..groups * spans).for_each(body);
+    for range in &forward.ranges {
+        job(range).run_all(context)?;
     }
-    if dims.groups.is_some() {
-        return job.sum_groups(context);
+    match forward.ranges.first() {
+        Some(range) if dims.groups.is_some() => job(range).sum_groups(context),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// One row: its stamps, its targets and whether those are in order.
@@ -123,23 +119,6 @@ struct Row<S> {
     stamps: Stamps<S>,
     targets: Stamps<S>,
     sorted: bool,
-    /// Where lines go on outside: the two first and the two last samples.
-    ends: Option<[usize; 4]>,
-}
-
-impl<S: Stamp> Row<S> {
-    /// The outermost samples that the target may have to do with, such that they are in order where
-    /// the targets are. A target on an end lies between targets that are made of two samples, where
-    /// lines go on outside.
-    #[inline(always)]
-    fn reach(&self, first: usize, second: usize) -> (usize, usize) {
-        match self.ends {
-            Some([start, after_start, before_end, end]) => {
-                (if first == end { before_end } else { first }, if second == start { after_start } else { second })
-            }
-            None => (first, second),
-        }
-    }
 }
 
 /// The first index in `low..high` for which `wanted` holds, which then holds for all after it.
@@ -155,15 +134,29 @@ fn first_where(mut low: usize, mut high: usize, mut wanted: impl FnMut(usize) ->
     low
 }
 
-/// The two first and the two last samples that exist, if there are two.
-fn ends<S: Stamp>(stamps: &Stamps<S>) -> Option<[usize; 4]> {
-    let length = stamps.len();
-    let last_equal = |index: usize| first_where(index, length, |i| stamps.at(index) < stamps.at(i)).max(index + 1) - 1;
-    let end = length.checked_sub(1)?;
-    let before_end = first_where(0, end, |i| stamps.at(i) >= stamps.at(end)).checked_sub(1)?;
-    let start = last_equal(0);
-    let after_start = last_equal((start + 1).min(end));
-    Some([start, after_start, before_end, end])
+impl<S: Stamp> Row<S> {
+    /// The existing sample before one.
+    #[inline(always)]
+    fn before(&self, sample: usize) -> usize {
+        self.stamps.distinct_before(sample).unwrap_or(sample)
+    }
+
+    /// The existing sample after one.
+    #[inline(always)]
+    fn after(&self, sample: usize) -> usize {
+        if sample + 1 < self.stamps.len() { self.stamps.last_equal(sample + 1) } else { sample }
+    }
+
+    /// The outermost samples that a target may have to do with, such that they are in order where the
+    /// targets are: a target on a stamp lies between targets that need further samples on both sides.
+    #[inline(always)]
+    fn reach(&self, mut first: usize, mut second: usize, radius: usize) -> (usize, usize) {
+        let steps = if first == second { radius } else { radius.saturating_sub(1) };
+        for _ in 0..steps {
+            (first, second) = (self.before(first), self.after(second));
+        }
+        (first, second)
+    }
 }
 
 /// Where the next tile of a row begins to look: the first target that may matter, and its stamps.
@@ -174,6 +167,29 @@ struct Cursor {
 }
 
 impl<S: Stamp, C: Cell> Job<'_, S, C> {
+    fn run_all(&self, context: &Context<'_>) -> Result<()> {
+        let forward = &self.dims.forward;
+        let (per_group, groups) = self.dims.row_groups();
+        // Gradients read and written for a sample of a group, and the search.
+        let targets_per_sample = (forward.targets * per_group).div_ceil(forward.samples);
+        let row_bytes = (self.columns.1 - self.columns.0) * size_of::<C>() + size_of::<S>();
+        let sample_bytes = (1 + targets_per_sample) * row_bytes;
+        let bytes = sample_bytes.saturating_mul(forward.samples).saturating_mul(groups);
+        let shared = is_worth_sharing(bytes);
+        let span =
+            if shared { (TASK_BYTES / sample_bytes).clamp(64, forward.samples.max(64)) } else { forward.samples };
+        let spans = forward.samples.div_ceil(span);
+        let body = |task: usize| {
+            let (group, start) = (task / spans, task % spans * span);
+            self.run(group, start, (start + span).min(forward.samples));
+        };
+        if shared {
+            return for_each(groups * spans, context, &body);
+        }
+        (0..groups * spans).for_each(body);
+        Ok(())
+    }
+
     fn run(&self, group: usize, start: usize, end: usize) {
         match simd() {
             // SAFETY: the instructions were found on this machine.
@@ -196,8 +212,7 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
             Some(targets) => targets.iter().zip(targets.iter().skip(1)).fold(true, |sorted, (a, b)| sorted & (a <= b)),
             None => (1..targets.len()).all(|index| targets.at(index - 1) <= targets.at(index)),
         };
-        let ends = if self.rules.extrapolate == Extrapolate::Linear { ends(&stamps) } else { None };
-        Row { stamps, targets, sorted, ends }
+        Row { stamps, targets, sorted }
     }
 
     #[inline(always)]
@@ -256,8 +271,8 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
         }
         let mut hint = low.min(row.stamps.len());
         let target = first_where(0, row.targets.len(), |target| match self.find(row, target, &mut hint).0 {
-            Pick::Take(sample) => row.reach(sample, sample).1 >= low,
-            Pick::Blend(first, second) => row.reach(first, second).1 >= low,
+            Pick::Take(sample) => row.reach(sample, sample, self.radius).1 >= low,
+            Pick::Blend(first, second) => row.reach(first, second, self.radius).1 >= low,
             Pick::Missing => row.targets.at(target) >= row.stamps.at(0),
         });
         Cursor { target, hint }
@@ -278,21 +293,105 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
                 Pick::Blend(first, second) => (first, second),
                 Pick::Missing => continue,
             };
-            let (from, to) = row.reach(first, second);
+            let (from, to) = row.reach(first, second, self.radius);
             if to >= area.high && next.is_none() {
                 next = Some(target);
             }
             if from >= area.high && row.sorted {
                 break;
             }
-            if first == second {
-                self.add(index, target, first, C::Sum::ONE, area, sums);
-            } else {
+            self.hand_back(index, row, target, (first, second), weight, area, sums);
+        }
+        cursor.target = next.unwrap_or(row.targets.len());
+    }
+
+    /// Adds what a target hands back to its samples.
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "inlined, and the loop around it has all of them")]
+    fn hand_back(
+        &self,
+        index: usize,
+        row: &Row<S>,
+        target: usize,
+        (first, second): (usize, usize),
+        weight: C::Sum,
+        area: &Area,
+        sums: &mut [C::Sum],
+    ) {
+        let one = first == second;
+        match self.rules.method {
+            Method::Slerp => {
+                for column in (area.left..area.right).step_by(4) {
+                    let grad = self.grads::<4>(index, target, column);
+                    let a = self.samples::<4>(index, first, column);
+                    if one {
+                        area.put(first, column, vjp::normal(a, grad), sums);
+                        continue;
+                    }
+                    let b = self.samples::<4>(index, second, column);
+                    let [to_first, to_second] = vjp::slerp(a, b, weight, grad);
+                    area.put(first, column, to_first, sums);
+                    area.put(second, column, to_second, sums);
+                }
+            }
+            Method::Rot6d => {
+                for column in (area.left..area.right).step_by(6) {
+                    let grad = self.grads::<6>(index, target, column);
+                    let a = self.samples::<6>(index, first, column);
+                    if one {
+                        area.put(first, column, vjp::orthonormal(a, grad), sums);
+                        continue;
+                    }
+                    let b = self.samples::<6>(index, second, column);
+                    let blended = std::array::from_fn(|i| weight.mul_add(b[i] - a[i], a[i]));
+                    let handed = vjp::orthonormal(blended, grad);
+                    area.put(first, column, handed.map(|x| weight.rest() * x), sums);
+                    area.put(second, column, handed.map(|x| weight * x), sums);
+                }
+            }
+            Method::Cubic if !one && weight > C::Sum::ZERO && weight < C::Sum::ONE => {
+                let (stamps, gap) = (&row.stamps, S::gap(row.stamps.at(first), row.stamps.at(second)));
+                let (earlier, later) = (row.before(first), row.after(second));
+                // 0 where there is no further sample.
+                let before = C::Sum::of(S::gap(stamps.at(earlier), stamps.at(first)) / gap);
+                let behind = C::Sum::of(S::gap(stamps.at(second), stamps.at(later)) / gap);
+                let at = [earlier, first, second, later];
+                for column in area.left..area.right {
+                    let [grad] = self.grads::<1>(index, target, column);
+                    let samples = at.map(|sample| self.samples::<1>(index, sample, column)[0]);
+                    let factors = vjp::cubic(samples, before, behind, weight);
+                    for (sample, factor) in at.into_iter().zip(factors) {
+                        if factor != C::Sum::ZERO {
+                            area.put(sample, column, [factor * grad], sums);
+                        }
+                    }
+                }
+            }
+            _ if one => self.add(index, target, first, C::Sum::ONE, area, sums),
+            _ => {
                 self.add(index, target, first, weight.rest(), area, sums);
                 self.add(index, target, second, weight, area, sums);
             }
         }
-        cursor.target = next.unwrap_or(row.targets.len());
+    }
+
+    /// Neighbouring numbers of the gradient.
+    #[inline(always)]
+    fn grads<const N: usize>(&self, row: usize, target: usize, column: usize) -> [C::Sum; N] {
+        let [batch, step, stride] = self.dims.grad_strides;
+        let start = row as isize * batch + target as isize * step;
+        // SAFETY: row < batch, target < T and columns < D, for which `check` proved the strides.
+        std::array::from_fn(|i| unsafe { (*self.grad.offset(start + (column + i) as isize * stride)).widen() })
+    }
+
+    /// Neighbouring numbers of a sample.
+    #[inline(always)]
+    fn samples<const N: usize>(&self, row: usize, sample: usize, column: usize) -> [C::Sum; N] {
+        let [batch, step, stride] = self.dims.forward.value_strides;
+        let start = row as isize * batch + sample as isize * step;
+        // SAFETY: row < batch, sample < S and columns < D, for which `check` proved the strides; only
+        // called for methods that read values, which must be there for them.
+        std::array::from_fn(|i| unsafe { (*self.values.offset(start + (column + i) as isize * stride)).widen() })
     }
 
     /// Adds the gradient of a target, times `factor`, to a sample, if that is in the area.
@@ -349,7 +448,7 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
                 // SAFETY: as in `store`, which wrote them all.
                 unsafe {
                     for group in 0..groups {
-                        sum = sum.plus(*self.partial.add((group * forward.samples + sample) * width + column));
+                        sum = sum + *self.partial.add((group * forward.samples + sample) * width + column);
                     }
                     let [_, step, stride] = self.out_strides;
                     *self.out.offset(sample as isize * step + column as isize * stride) = C::narrow(sum);
@@ -375,6 +474,16 @@ struct Area {
 impl Area {
     fn size(&self) -> usize {
         (self.high - self.low) * (self.right - self.left)
+    }
+
+    /// Adds to neighbouring sums of a sample, if that is in the area.
+    #[inline(always)]
+    fn put<T: Number, const N: usize>(&self, sample: usize, column: usize, numbers: [T; N], sums: &mut [T]) {
+        if let Some(sums) = self.of_sample(sample, sums) {
+            for (sum, number) in sums[column - self.left..].iter_mut().zip(numbers) {
+                *sum = *sum + number;
+            }
+        }
     }
 
     /// The sums of one sample.

@@ -7,6 +7,7 @@
 mod cells;
 mod cpu;
 mod cuda;
+mod vjp;
 
 pub(crate) use cuda::KERNELS;
 
@@ -24,8 +25,9 @@ const GROUPS: usize = 64;
 /// the memory for that, `[groups,S,D]` in f32 (f64 for f64), of no use afterwards.
 #[derive(Debug, Clone)]
 pub struct ResampleBackward<'a> {
-    /// The call as it was made; `max_gap` and `return_valid` do not matter, and of its values only
-    /// shape and dtype: the methods are linear in them.
+    /// The call as it was made, without scale and with a result of the values' dtype; `max_gap` and
+    /// `return_valid` do not matter. Methods that are linear in the values need only their shape and
+    /// dtype: see [`Method::reads_values`](resample::Method::reads_values).
     pub forward: Resample<'a>,
     /// The gradient in the call's result, of its shape and dtype.
     pub grad: TensorRef<'a>,
@@ -71,6 +73,11 @@ impl Op for ResampleBackward<'_> {
         let forward = self.forward.check()?;
         let values = &self.forward.values;
         let dtype = values.dtype();
+        ensure!(
+            self.forward.scale.is_none() && self.forward.out_dtype.is_none_or(|wanted| wanted == dtype),
+            "values",
+            "a gradient through another dtype is not computed here"
+        );
         ensure!(dtype.is_float(), "values", "only floats have a gradient, got {dtype}");
         ensure!(self.grad.dtype() == dtype, "grad", "expected {dtype} like values, got {}", self.grad.dtype());
         let shape = [forward.batch, forward.targets, forward.width];

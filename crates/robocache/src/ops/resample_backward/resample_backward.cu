@@ -12,10 +12,14 @@
 // Determinism: the same bits on every run, for every tile. Tolerance against the CPU: none, the
 //   same bits, but for the payload of NaN.
 //
+// Methods that are not linear in the values (RC_FORM: CUBIC, SLERP, ROT6D) read them too and take a
+// unit of columns instead of a vector; they agree with the CPU to rounding of sines and roots.
+//
 // RC_CELL: element type; RC_STAMP: i64, double, float; RC_BYTES: bytes per access; RC_STRIDED: any
-// strides, 64-bit; RC_PARTIAL: out holds sums, not elements; RC_SUM; RC_ARGS_SIZE.
+// strides, 64-bit; RC_FORM: 0 for methods linear in the values; RC_PARTIAL: out holds sums, not elements; RC_SUM; RC_ARGS_SIZE.
 #include "rc.cuh"
 #include "locate.cuh"
+#include "vjp.cuh"
 
 using namespace rc;
 
@@ -24,20 +28,28 @@ typedef RC_STAMP Stamp;
 typedef Number<Cell>::Compute Sum;
 typedef Words<RC_BYTES> Vector;
 
+// Columns of a unit, as the forms are numbered.
+#define RC_WEIGHTED 0
+#define RC_CUBIC 1
+#define RC_SLERP 4
+#define RC_ROT6D 6
+
 enum Flags : u32 { CHECK = 1, WIDE_LENGTHS = 2, WIDE_TARGET_LENGTHS = 4, STAGE = 8 };
 
-// Mirrors `Args` in cuda.rs. Strides of grad and out are in bytes, all others in elements.
+// Mirrors `Args` in cuda.rs. Strides of grad, values and out are in bytes, the last from one vector
+// or unit to the next; `steps` are those from number to number. All others are in elements.
 struct Args {
     const u8* grad;
+    const u8* values;
     const Stamp* times;
     const Stamp* targets;
     const void* lengths;
     const void* target_lengths;
     u8* out;
-    i64 grad_strides[3], time_strides[2], target_strides[2], out_strides[3];
+    i64 grad_strides[3], value_strides[3], steps[3], time_strides[2], target_strides[2], out_strides[3];
     i64 length_stride, target_length_stride;
     i64 samples, target_count;
-    i64 vectors;  // per row of grad, RC_BYTES each
+    i64 vectors;  // or units, per row of grad
     i64 rows;
     i64 rows_per_group;
     i64 first_group;
@@ -81,6 +93,10 @@ const Index AFTER_ALL = Index(~0ull >> (RC_STRIDED ? 1 : 33));
 // samples. Firsts and seconds are in order where the targets are.
 struct __align__(16) Pick {
     Index first, second;
+#if RC_FORM == RC_CUBIC
+    Index samples[4];  // all that it was made of, -1 for none; first and second lie around them
+    Sum before, behind;
+#endif
     Sum near, far;
 };
 
@@ -164,6 +180,46 @@ void find_window(const Args& args, const Row& stamps, const Stamps<Stamp>& targe
     }
 }
 
+#if RC_FORM == RC_CUBIC
+// Up to four samples; the bounds are wide enough to be in order where the targets are.
+template <class Row> Pick find_cubic(const Row& stamps, Stamp target, typename Row::Index first, typename Row::Index second) {
+    typedef typename Row::Index RowIndex;
+    Pick pick = {};
+    pick.samples[0] = pick.samples[3] = -1;
+    const int steps = first == second ? 2 : 1;
+    RowIndex low = first, high = second;
+    for (int step = 0; step < steps; step++) {
+        low = max(step_back(stamps, low), RowIndex(0));
+        // The first sample may be one of equals, of which the last exists; it is only a bound.
+        high = min(RowIndex(last_equal(stamps, min(step_on(stamps, high), stamps.length - 1))), stamps.length - 1);
+    }
+    pick.first = low;
+    pick.second = high;
+    Sum weight = 0;
+    if (first != second) weight = ratio(Sum(), target, stamps.at(first), stamps.at(second));
+    if (weight == Sum(0)) second = first;
+    if (weight == Sum(1)) first = second;
+    if (first == second) weight = 0;
+    pick.samples[1] = first;
+    pick.samples[2] = second;
+    pick.near = Sum(1) - weight;
+    pick.far = weight;
+    if (weight > Sum(0) && weight < Sum(1)) {
+        const double between = double(gap(stamps.at(first), stamps.at(second)));
+        const RowIndex earlier = step_back(stamps, first), later = step_on(stamps, second);
+        if (earlier >= 0) {
+            pick.samples[0] = earlier;
+            pick.before = Sum(double(gap(stamps.at(earlier), stamps.at(first))) / between);
+        }
+        if (later < stamps.length) {
+            pick.samples[3] = last_equal(stamps, later);
+            pick.behind = Sum(double(gap(stamps.at(second), stamps.at(later))) / between);
+        }
+    }
+    return pick;
+}
+#endif
+
 // What a target was made of.
 template <class Row> Pick find(const Args& args, const Row& stamps, Stamp target) {
     const Limit none = {~0ull, 0};
@@ -171,8 +227,16 @@ template <class Row> Pick find(const Args& args, const Row& stamps, Stamp target
         locate(stamps, target, Method(args.method), Extrapolate(args.extrapolate), none);
     if (place.first < 0) {
         const Index at = target < stamps.at(0) ? Index(-1) : AFTER_ALL;
-        return {at, at, Sum(0), Sum(0)};
+        Pick none = {};
+        none.first = none.second = at;
+#if RC_FORM == RC_CUBIC
+        for (int i = 0; i < 4; i++) none.samples[i] = -1;
+#endif
+        return none;
     }
+#if RC_FORM == RC_CUBIC
+    return find_cubic(stamps, target, place.first, place.second);
+#else
     typename Row::Index first = place.first, second = place.second;
     if (first != second) {
         const Sum weight = ratio(Sum(), target, stamps.at(first), stamps.at(second));
@@ -187,6 +251,7 @@ template <class Row> Pick find(const Args& args, const Row& stamps, Stamp target
     }
     const bool is_first = place.first == first;
     return {Index(first), Index(second), is_first ? Sum(1) : Sum(0), is_first ? Sum(0) : Sum(1)};
+#endif
 }
 
 // How many picks from the front have their second sample before `sample` (or their first one at or
@@ -211,56 +276,7 @@ inline u32 count_reaching(const Pick* picks, u32 count, Index sample) {
 // Blocks that a multiprocessor should hold: as many as registers allow without spilling.
 #define RC_BLOCKS (RC_STRIDED ? 2 : 3)
 
-typedef Group<Cell> CellGroup;
-const int NUMBERS = Vector::COUNT / CellGroup::WORDS * CellGroup::NUMBERS;
-
-// Adds what the picks `from..to` hand back to `sample`.
-inline void add(const u8* grad, i64 stride, const Pick* picks, u32 from, u32 to, Index sample, Sum* sums) {
-    const int UNROLL = RC_BYTES == 16 ? 3 : 4;  // As many as registers hold.
-    grad += i64(from) * stride;
-    for (; from < to; from += UNROLL, grad += UNROLL * stride) {
-        Vector given[UNROLL];
-        Sum factors[UNROLL];
-        bool touched[UNROLL];
-        // Everything is asked for before anything is used.
-        #pragma unroll
-        for (int u = 0; u < UNROLL; u++) {
-            touched[u] = false;
-            if (from + u >= to) continue;
-            const Pick& pick = picks[from + u];
-            factors[u] = pick.first == sample ? pick.near : pick.second == sample ? pick.far : Sum(0);
-            touched[u] = factors[u] != Sum(0);
-            if (touched[u]) given[u].raw = __ldg((const typename Raw<RC_BYTES>::Type*)(grad + u * stride));
-        }
-        #pragma unroll
-        for (int u = 0; u < UNROLL; u++) {
-            if (!touched[u]) continue;
-            #pragma unroll
-            for (int g = 0; g < Vector::COUNT / CellGroup::WORDS; g++) {
-                Sum numbers[CellGroup::NUMBERS];
-                CellGroup::widen(given[u].words + g * CellGroup::WORDS, numbers);
-                #pragma unroll
-                for (int i = 0; i < CellGroup::NUMBERS; i++) {
-                    Sum& sum = sums[g * CellGroup::NUMBERS + i];
-                    sum = fma(factors[u], numbers[i], sum);
-                }
-            }
-        }
-    }
-}
-
-inline void store(u8* out, const Sum* sums) {
-#if RC_PARTIAL
-    #pragma unroll
-    for (int i = 0; i < int(RC_BYTES / sizeof(Cell)); i++) ((Sum*)out)[i] = sums[i];
-#else
-    Vector result;
-    #pragma unroll
-    for (int g = 0; g < Vector::COUNT / CellGroup::WORDS; g++)
-        CellGroup::narrow(sums + g * CellGroup::NUMBERS, result.words + g * CellGroup::WORDS);
-    __stcs((typename Raw<RC_BYTES>::Type*)out, result.raw);
-#endif
-}
+#include "add.cuh"
 
 inline Stamps<Stamp> row_targets(const Args& args, i64 row, i64 length) {
     return {args.targets + row * args.target_strides[0], args.target_strides[1], length};
@@ -334,6 +350,7 @@ template <class Row> void work(const Args& args, unsigned char* shared) {
     const u32 lane = threadIdx.x / across;
     const i64 column = first_vector + threadIdx.x % across;
     const u8* grad = args.grad + column * args.grad_strides[2];
+    const u8* values = args.values + column * args.value_strides[2];
     u8* out = args.out + group * args.out_strides[0] + start * args.out_strides[1] + column * args.out_strides[2];
 
     bool ready = false;  // the only piece of the only row is in shared memory
@@ -355,11 +372,11 @@ template <class Row> void work(const Args& args, unsigned char* shared) {
                     ready = length == state.last - state.first;
                 }
                 if (works)
-                    add(grad + row * args.grad_strides[0] + piece * args.grad_strides[1], args.grad_strides[1], picks,
-                        from[own], to[own], Index(start + own), sums);
+                    add(args, grad + row * args.grad_strides[0] + piece * args.grad_strides[1],
+                        values + row * args.value_strides[0], picks, from[own], to[own], Index(start + own), sums);
             }
         }
-        if (works) store(out + i64(own) * args.out_strides[1], sums);
+        if (works) store(args, out + i64(own) * args.out_strides[1], sums);
     }
 }
 

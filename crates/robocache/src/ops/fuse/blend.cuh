@@ -1,0 +1,166 @@
+// The arithmetic of the methods that are more than a straight line, number by number.
+// Host twin: blend.rs, step by step in the same order, so that both give the same bits.
+#pragma once
+#include "rc.cuh"
+
+namespace rc {
+
+template <class T> struct Real;
+template <> struct Real<float> {
+    static constexpr float PI = 3.14159274f, TWO_PI = 6.28318548f;
+    static const int SINS = 6, ATANS = 4;
+};
+template <> struct Real<double> {
+    static constexpr double PI = 3.141592653589793, TWO_PI = 6.283185307179586;
+    static const int SINS = 10, ATANS = 9;
+};
+
+inline float round_down(float x) { return floorf(x); }
+inline double round_down(double x) { return floor(x); }
+inline float root(float x) { return sqrtf(x); }
+inline double root(double x) { return sqrt(x); }
+inline float size_of(float x) { return fabsf(x); }
+inline double size_of(double x) { return fabs(x); }
+
+// x in [0, pi/2].
+template <class T> T sine(T x) {
+    constexpr double ALL[10] = {-1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880, -1.0 / 39916800, 1.0 / 6227020800.0,
+                                -1.0 / 1307674368000.0, 1.0 / 355687428096000.0, -1.0 / 121645100408832000.0,
+                                1.0 / 51090942171709440000.0};
+    const T square = x * x;
+    T sum = 0;
+    #pragma unroll
+    for (int i = Real<T>::SINS - 1; i >= 0; i--) sum = fma(sum, square, T(ALL[i]));
+    return fma(x * square, sum, x);
+}
+
+// The angle whose tangent is x, in [0, 1].
+template <class T> T arc(T x) {
+    constexpr double ALL[9] = {-1.0 / 3, 1.0 / 5, -1.0 / 7, 1.0 / 9, -1.0 / 11, 1.0 / 13, -1.0 / 15, 1.0 / 17, -1.0 / 19};
+    const int quarter = min(i32(x * T(4) + T(0.5)), 4);
+    const T known = T(quarter) * T(0.25);
+    const T rest = (x - known) / fma(x, known, T(1));
+    T base = 0;
+    if (quarter == 1) base = T(0.24497866312686414);
+    if (quarter == 2) base = T(0.4636476090008061);
+    if (quarter == 3) base = T(0.6435011087932844);
+    if (quarter == 4) base = T(0.7853981633974483);
+    const T square = rest * rest;
+    T sum = 0;
+    #pragma unroll
+    for (int i = Real<T>::ATANS - 1; i >= 0; i--) sum = fma(sum, square, T(ALL[i]));
+    return base + fma(rest * square, sum, rest);
+}
+
+// A sample of weight 0 does not matter, not even as NaN.
+template <class T> T line(T a, T b, T weight) {
+    if (weight == T(0)) return a;
+    if (weight == T(1)) return b;
+    const T difference = b - a;
+    if (is_finite(difference) || !(weight > T(0) && weight < T(1))) return fma(weight, difference, a);
+    return fma(weight, b, (T(1) - weight) * a);
+}
+
+template <class T> T weighted(T a, T b, T first, T second) {
+    if (second == T(0)) return first * a;
+    if (first == T(0)) return second * b;
+    return fma(second, b, first * a);
+}
+
+template <class T, int N> T dot(const T (&a)[N], const T (&b)[N]) {
+    T sum = a[0] * b[0];
+    #pragma unroll
+    for (int i = 1; i < N; i++) sum = fma(a[i], b[i], sum);
+    return sum;
+}
+
+template <class T> void slerp(const T (&a)[4], const T (&b)[4], T weight, T& first, T& second) {
+    first = T(1) / root(dot(a, a));
+    second = T(0);
+    if (weight == T(0)) return;
+    second = T(1) / root(dot(b, b));
+    if (weight == T(1)) {
+        first = T(0);
+        return;
+    }
+    if (dot(a, b) < T(0)) second = -second;
+    T apart[4], along[4];
+    #pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const T x = a[i] * first, y = b[i] * second;
+        apart[i] = x - y;
+        along[i] = x + y;
+    }
+    const T half = arc(root(dot(apart, apart)) / root(dot(along, along)));
+    const T angle = half + half, whole = sine(angle);
+    if (whole == T(0)) {
+        first = (T(1) - weight) * first;
+        second = weight * second;
+        return;
+    }
+    first = sine((T(1) - weight) * angle) / whole * first;
+    second = sine(weight * angle) / whole * second;
+}
+
+template <class T> void orthonormal(const T (&first)[3], const T (&second)[3], T (&factors)[3]) {
+    factors[0] = T(1) / root(dot(first, first));
+    T unit[3], rest[3];
+    for (int i = 0; i < 3; i++) unit[i] = first[i] * factors[0];
+    factors[1] = dot(unit, second);
+    for (int i = 0; i < 3; i++) rest[i] = fma(-factors[1], unit[i], second[i]);
+    factors[2] = T(1) / root(dot(rest, rest));
+}
+
+template <class T> T second_column(T first, T second, const T* factors) {
+    return fma(-factors[1], first * factors[0], second) * factors[2];
+}
+
+template <class T> T wrap(T angle) {
+    typedef Real<T> R;
+    const T turns = round_down((angle + R::PI) / R::TWO_PI);
+    const T near = fma(-turns, R::TWO_PI, angle);
+    if (near < -R::PI) return near + R::TWO_PI;
+    if (near >= R::PI) return near - R::TWO_PI;
+    return near;
+}
+
+template <class T> T between_angles(T a, T b, T weight) {
+    if (weight == T(0)) return wrap(a);
+    if (weight == T(1)) return wrap(b);
+    const T difference = b - a;
+    T way = wrap(difference);
+    if (way == -Real<T>::PI && difference > T(0)) way = Real<T>::PI;
+    return wrap(fma(weight, way, a));
+}
+
+template <class T> T inner_slope(T left, T right, T left_gap, T right_gap) {
+    const bool rises = left > T(0) && right > T(0), falls = left < T(0) && right < T(0);
+    if (!rises && !falls) return left == left && right == right ? T(0) : left + right;
+    const T first = right_gap + right_gap + left_gap, second = right_gap + left_gap + left_gap;
+    return (first + second) / (first / left + second / right);
+}
+
+inline int sign_of(float x) { return x > 0 ? 1 : x < 0 ? -1 : 0; }
+inline int sign_of(double x) { return x > 0 ? 1 : x < 0 ? -1 : 0; }
+
+template <class T> T end_slope(T near, T far, T far_gap) {
+    const T slope = ((T(2) + far_gap) * near - far) / (T(1) + far_gap);
+    if (slope == slope && sign_of(slope) != sign_of(near)) return T(0);
+    if (sign_of(near) != sign_of(far) && size_of(slope) > T(3) * size_of(near)) return T(3) * near;
+    return slope;
+}
+
+// Gaps are in units of the one between a and b; 0 where there is no sample.
+template <class T> T cubic(T earlier, T a, T b, T later, T before, T behind, T weight) {
+    if (weight == T(0)) return a;
+    if (weight == T(1)) return b;
+    const bool has_left = before > T(0), has_right = behind > T(0);
+    if ((!has_left && !has_right) || !(weight > T(0) && weight < T(1))) return line(a, b, weight);
+    const T middle = b - a, left = (a - earlier) / before, right = (later - b) / behind;
+    const T start = has_left ? inner_slope(left, middle, before, T(1)) : end_slope(middle, right, behind);
+    const T end = has_right ? inner_slope(middle, right, T(1), behind) : end_slope(middle, left, before);
+    const T bend = start + end - (middle + middle);
+    return fma(weight, fma(weight, fma(weight, bend, middle - start - bend), start), a);
+}
+
+}  // namespace rc

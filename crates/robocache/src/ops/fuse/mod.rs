@@ -1,0 +1,285 @@
+//! Several streams at the same targets, side by side in one tensor.
+//!
+//! Every stream follows the rules of `resample`, which also uses what is here for the methods that
+//! its own loops do not know and for columns of different methods.
+
+mod blend;
+mod cpu;
+mod cuda;
+mod integers;
+mod mixed;
+
+pub(in crate::ops) use cuda::align;
+pub(crate) use cuda::{KERNELS, describe as describe_finding};
+pub(in crate::ops) use mixed::mixed_job;
+
+use super::resample::{Batch, Dims as StreamDims, Extrapolate, Method, Methods, Resample, Scale};
+use crate::cuda::Launcher;
+use crate::tensor::{DType, TensorRef};
+use crate::{Context, Error, Op, OutputSpec, Outputs, Result, ensure};
+
+/// Streams that one call can take.
+pub const MOST_STREAMS: usize = 32;
+
+/// One signal with its own clock.
+#[derive(Debug, Clone)]
+pub struct Stream<'a> {
+    /// What errors call it; its place in the list without one.
+    pub name: Option<String>,
+    /// `[B,S,D]` or `[S,D]`, and stamps `[B,S]` or `[S]`; none for a modality that is missing.
+    pub samples: Option<(TensorRef<'a>, TensorRef<'a>)>,
+    /// How to interpolate, all columns or by ranges.
+    pub method: Methods,
+    /// Seconds; a target between samples further apart is not valid.
+    pub max_gap: Option<f64>,
+    /// `[B]` int32 or int64: how many samples of each row exist.
+    pub lengths: Option<TensorRef<'a>>,
+    /// What stored values are multiplied with.
+    pub scale: Option<Scale<'a>>,
+    /// The columns of a missing modality.
+    pub dim: usize,
+}
+
+impl<'a> Stream<'a> {
+    /// A stream that is interpolated linearly; the other fields can be set.
+    pub fn new(values: TensorRef<'a>, times: TensorRef<'a>) -> Self {
+        Self { samples: Some((values, times)), ..Self::missing(0) }
+    }
+
+    /// A modality that was not recorded.
+    pub fn missing(dim: usize) -> Self {
+        Self {
+            name: None,
+            samples: None,
+            method: Method::Linear.into(),
+            max_gap: None,
+            lengths: None,
+            scale: None,
+            dim,
+        }
+    }
+}
+
+/// Streams of different rates, lengths, widths, dtypes and methods at common targets. Outputs:
+/// `out [B,T,ΣD]` with the columns in list order, then as asked for `valid [B,T,N]` and
+/// `age [B,T,N]`, the seconds since the newest sample at or before the target.
+#[derive(Debug, Clone)]
+pub struct Fuse<'a> {
+    /// 1 to 32 streams.
+    pub streams: Vec<Stream<'a>>,
+    /// `[B,T]` or `[T]`, in any order, of the type of all stamps.
+    pub targets: TensorRef<'a>,
+    /// What to do outside a stream's samples.
+    pub extrapolate: Extrapolate,
+    /// `[B]` int32 or int64: how many targets of each row exist.
+    pub target_lengths: Option<TensorRef<'a>>,
+    /// The dtype of `out`; otherwise the one that all streams promote to.
+    pub out_dtype: Option<DType>,
+    /// Whether to write `valid`.
+    pub return_valid: bool,
+    /// Whether to write `age`.
+    pub return_age: bool,
+    /// Whether to look for bad stamps, lengths and targets in the data.
+    pub check: bool,
+}
+
+/// A stream as `check` proved it.
+#[derive(Debug)]
+pub(in crate::ops) struct Part<'a> {
+    /// The stream as an op of its own; none where it is missing.
+    pub(in crate::ops) stream: Option<(Resample<'a>, StreamDims)>,
+    /// Its first column in the output.
+    pub(in crate::ops) column: usize,
+    /// Its columns.
+    pub(in crate::ops) width: usize,
+}
+
+/// Sizes that `check` proved.
+#[derive(Debug)]
+pub struct Dims<'a> {
+    has_batch: bool,
+    batch: usize,
+    targets: usize,
+    width: usize,
+    dtype: DType,
+    parts: Vec<Part<'a>>,
+}
+
+impl<'a> Fuse<'a> {
+    /// Clamped ends and checks; the other fields can be set.
+    pub fn new(streams: Vec<Stream<'a>>, targets: TensorRef<'a>) -> Self {
+        Self {
+            streams,
+            targets,
+            extrapolate: Extrapolate::Clamp,
+            target_lengths: None,
+            out_dtype: None,
+            return_valid: false,
+            return_age: false,
+            check: true,
+        }
+    }
+
+    fn is_empty(&self, dims: &Dims<'_>) -> bool {
+        dims.batch == 0 || dims.targets == 0 || (dims.width == 0 && !self.return_valid && !self.return_age)
+    }
+
+    /// A stream's name in errors.
+    fn label(&self, index: usize) -> String {
+        match self.streams.get(index).and_then(|stream| stream.name.as_ref()) {
+            Some(name) => format!("streams[{name:?}]"),
+            None => format!("streams[{index}]"),
+        }
+    }
+
+    /// Puts a stream's name before what an error is about, unless that is shared by all streams.
+    fn blame(&self, index: usize, error: Error) -> Error {
+        match error.argument_name() {
+            Some("targets" | "target_lengths" | "extrapolate" | "out_dtype") => error,
+            _ => error.within(&self.label(index)),
+        }
+    }
+
+    /// The dtype that all streams promote to.
+    fn promoted(&self) -> Result<DType> {
+        let mut all: Option<DType> = None;
+        for (index, stream) in self.streams.iter().enumerate() {
+            let Some((values, _)) = &stream.samples else { continue };
+            let dtype = if stream.scale.is_some() { DType::F32 } else { values.dtype() };
+            all = Some(match all {
+                None => dtype,
+                Some(known) => known.promote(dtype).ok_or_else(|| {
+                    let label = self.label(index);
+                    Error::invalid("streams", format!("{label} has {dtype}, which has no common type with {known}"))
+                })?,
+            });
+        }
+        Ok(all.unwrap_or(DType::F32))
+    }
+
+    fn result_dtype(&self) -> Result<DType> {
+        let promoted = self.promoted()?;
+        let Some(wanted) = self.out_dtype else { return Ok(promoted) };
+        ensure!(
+            wanted.is_float() || wanted == promoted,
+            "out_dtype",
+            "expected a float or {promoted}, which holds the streams, got {wanted}"
+        );
+        Ok(wanted)
+    }
+
+    fn stream_op(&self, stream: &Stream<'a>, dtype: DType) -> Option<Resample<'a>> {
+        let (values, times) = stream.samples?;
+        Some(Resample {
+            method: stream.method.clone(),
+            extrapolate: self.extrapolate,
+            lengths: stream.lengths,
+            target_lengths: self.target_lengths,
+            max_gap: stream.max_gap,
+            scale: stream.scale,
+            // What integers become is settled here; the op itself knows only floats.
+            out_dtype: dtype.is_float().then_some(dtype),
+            return_valid: self.return_valid,
+            check: self.check,
+            ..Resample::new(values, times, self.targets)
+        })
+    }
+}
+
+impl<'a> Op for Fuse<'a> {
+    const NAME: &'static str = "fuse";
+    type Dims = Dims<'a>;
+
+    fn inputs(&self) -> Vec<(&'static str, &TensorRef<'_>)> {
+        let mut inputs = Vec::with_capacity(3 * self.streams.len() + 2);
+        for stream in &self.streams {
+            if let Some((values, times)) = &stream.samples {
+                inputs.extend([("streams", values), ("streams", times)]);
+            }
+            inputs.extend(stream.lengths.as_ref().map(|lengths| ("streams", lengths)));
+            if let Some(Scale::Columns(scale)) = &stream.scale {
+                inputs.push(("streams", scale));
+            }
+        }
+        inputs.push(("targets", &self.targets));
+        inputs.extend(self.target_lengths.as_ref().map(|lengths| ("target_lengths", lengths)));
+        inputs
+    }
+
+    fn check(&self) -> Result<Dims<'a>> {
+        let count = self.streams.len();
+        ensure!((1..=MOST_STREAMS).contains(&count), "streams", "expected 1 to {MOST_STREAMS} streams, got {count}");
+        self.targets.layout().expect_rank("targets", &[1, 2], "[B,T] or [T]")?;
+        let dtype = self.result_dtype()?;
+        let mut batch = Batch::default();
+        batch.add("targets", &self.targets, 1)?;
+        if let Some(lengths) = &self.target_lengths {
+            lengths.layout().expect_rank("target_lengths", &[0, 1], "[B]")?;
+            batch.add("target_lengths", lengths, 0)?;
+        }
+        let (mut parts, mut column) = (Vec::with_capacity(count), 0usize);
+        for (index, stream) in self.streams.iter().enumerate() {
+            let blame = |error| self.blame(index, error);
+            let part = match self.stream_op(stream, dtype) {
+                None => Part { stream: None, column, width: stream.dim },
+                Some(mut op) => {
+                    let dims = op.check().map_err(blame)?;
+                    let (values, times) = (&op.values, &op.times);
+                    batch.add("values", values, 2).map_err(blame)?;
+                    batch.add("times", times, 1).map_err(blame)?;
+                    if let Some(lengths) = &op.lengths {
+                        batch.add("lengths", lengths, 0).map_err(blame)?;
+                    }
+                    op.out_dtype = Some(dtype);
+                    let width = dims.width;
+                    Part { stream: Some((op, dims)), column, width }
+                }
+            };
+            column = column.checked_add(part.width).ok_or_else(|| Error::invalid("streams", "too many columns"))?;
+            parts.push(part);
+        }
+        let size = batch.size.map_or(1, |(size, _)| size);
+        for (_, dims) in parts.iter_mut().filter_map(|part| part.stream.as_mut()) {
+            dims.batch = size;
+        }
+        let targets = self.targets.shape().last().copied().unwrap_or(0);
+        Ok(Dims { has_batch: batch.size.is_some(), batch: size, targets, width: column, dtype, parts })
+    }
+
+    fn outputs(&self, dims: &Dims<'a>) -> Result<Vec<OutputSpec>> {
+        let shape = |last: usize| [dims.batch, dims.targets, last];
+        let skip = usize::from(!dims.has_batch);
+        let mut outputs = vec![OutputSpec::new("out", dims.dtype, &shape(dims.width)[skip..])?];
+        if self.return_valid {
+            outputs.push(OutputSpec::new("valid", DType::Bool, &shape(self.streams.len())[skip..])?);
+        }
+        if self.return_age {
+            outputs.push(OutputSpec::new("age", DType::F32, &shape(self.streams.len())[skip..])?);
+        }
+        Ok(outputs)
+    }
+
+    fn cpu(&self, dims: &Dims<'a>, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
+        cpu::fuse(self, dims, out, context)
+    }
+
+    fn cuda(&self, dims: &Dims<'a>, out: &mut Outputs<'_, '_>, launcher: &Launcher<'_>) -> Result<()> {
+        cuda::fuse(self, dims, out, launcher)
+    }
+}
+
+/// An output `[B,T,N]` of numbers per stream, with its strides; null when it was not asked for.
+fn per_stream(out: &mut Outputs<'_, '_>, index: Option<usize>) -> (*mut u8, [isize; 3]) {
+    match index.and_then(|index| out.get(index)) {
+        Some(output) => (output.data_mut(), super::resample::strides(output.view())),
+        None => (std::ptr::null_mut(), [0; 3]),
+    }
+}
+
+impl Fuse<'_> {
+    /// Where `valid` and `age` are in the list of outputs.
+    fn output_places(&self) -> (Option<usize>, Option<usize>) {
+        let valid = self.return_valid.then_some(1);
+        (valid, self.return_age.then_some(1 + usize::from(self.return_valid)))
+    }
+}

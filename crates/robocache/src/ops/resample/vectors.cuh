@@ -1,0 +1,113 @@
+// Vectors of a few neighbouring columns: read, blended or copied, and written.
+// Host twin: cells.rs. A Pick has `first`, `second` and `weight`: the line through two samples with
+// the weight of the second; one sample as it is: twice that one with the weight -0; no value: NaN.
+#pragma once
+#include "rc.cuh"
+
+namespace rc {
+
+// Volatile, or the compiler moves the load to its use and waits there.
+inline void load_words(const u8* place, Words<16>& to) {
+    asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to.words[0]), "=r"(to.words[1]), "=r"(to.words[2]), "=r"(to.words[3]) : "l"(place));
+}
+inline void load_words(const u8* place, Words<8>& to) {
+    asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(to.words[0]), "=r"(to.words[1]) : "l"(place));
+}
+inline void load_words(const u8* place, Words<4>& to) {
+    asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(to.words[0]) : "l"(place));
+}
+inline void load_words(const u8* place, Words<2>& to) {
+    asm volatile("{ .reg .u16 half; ld.global.nc.u16 half, [%1]; cvt.u32.u16 %0, half; }" : "=r"(to.words[0]) : "l"(place));
+}
+inline void load_words(const u8* place, Words<1>& to) {
+    asm volatile("{ .reg .u16 half; ld.global.nc.u8 half, [%1]; cvt.u32.u16 %0, half; }" : "=r"(to.words[0]) : "l"(place));
+}
+
+// On the line through both samples. BETWEEN_FAR: for points between ends whose difference is not
+// finite. Tells whether all differences were finite.
+template <class Cell, bool BETWEEN_FAR, class Vector, class Weight>
+bool blend(const Vector& first, const Vector& second, Weight weight, Vector& result) {
+    typedef Group<Cell> Group;
+    bool finite = true;
+    #pragma unroll
+    for (int g = 0; g < Vector::COUNT; g += Group::WORDS) {
+        Weight a[Group::NUMBERS], b[Group::NUMBERS];
+        Group::widen(first.words + g, a);
+        Group::widen(second.words + g, b);
+        #pragma unroll
+        for (int i = 0; i < Group::NUMBERS; i++) {
+            const Weight difference = b[i] - a[i];
+            if (BETWEEN_FAR && !is_finite(difference)) a[i] = fma(weight, b[i], (Weight(1) - weight) * a[i]);
+            else a[i] = fma(weight, difference, a[i]);
+            finite &= is_finite(difference);
+        }
+        Group::narrow(a, result.words + g);
+    }
+    return finite;
+}
+
+// The value that stands for none, in every element.
+template <class Cell, class Vector> Vector missing(u64 bits) {
+    Vector vector;
+    #pragma unroll
+    for (int w = 0; w < Vector::COUNT; w++) {
+        if (sizeof(Cell) == 8) vector.words[w] = u32(w % 2 ? bits >> 32 : bits);
+        else if (sizeof(Cell) == 4) vector.words[w] = u32(bits);
+        else vector.words[w] = u32(bits) * (sizeof(Cell) == 2 ? 0x10001u : 0x1010101u);
+    }
+    return vector;
+}
+
+// For samples that are not finite, or too far apart. They are read again: that is rare, and to keep
+// them would cost registers always.
+template <class Cell, class Index, class Pick, class Vector>
+void blend_far(const u8* values, Index value_stride, const Pick& pick, Vector& result) {
+    const auto weight = pick.weight;
+    Vector first, second;
+    load_words(values + i64(pick.first) * value_stride, first);
+    load_words(values + i64(pick.second) * value_stride, second);
+    if (pick.first == pick.second) {
+        if (weight == weight) result = first;
+    } else if (weight > 0 && weight < 1) {
+        blend<Cell, true>(first, second, weight, result);
+    }
+}
+
+// Writes one vector of every `step`-th target from `t` on. Strides are in bytes.
+template <class Cell, int BYTES, bool BLEND, class Index, class Pick>
+void copy_column(const u8* values, i64 value_bytes, u8* out, i64 out_bytes, u64 none, const Pick* picks, u32 t, u32 count,
+                 u32 step) {
+    typedef Words<BYTES> Vector;
+    // As many as 64 registers hold, so that a multiprocessor holds four blocks of 256 threads.
+    const int UNROLL = 4;
+    const Index value_stride = Index(value_bytes), out_stride = Index(out_bytes);
+    for (; t < count; t += step * UNROLL) {
+        Vector first[UNROLL], second[UNROLL];
+        // Everything is asked for before anything is used. Where there is no second sample, or no
+        // value, a sample is read all the same: that is cheaper than to ask.
+        #pragma unroll
+        for (int u = 0; u < UNROLL; u++) {
+            const Pick& pick = picks[min(t + u * step, count - 1)];
+            load_words(values + i64(pick.first) * value_stride, first[u]);
+            if (BLEND) load_words(values + i64(pick.second) * value_stride, second[u]);
+        }
+        #pragma unroll
+        for (int u = 0; u < UNROLL; u++) {
+            if (t + u * step >= count) break;
+            // Read anew: registers are better spent on samples that are on their way.
+            const Pick& pick = picks[t + u * step];
+            Vector result;
+            if constexpr (BLEND) {
+                // NaN comes out by itself where there is no value.
+                if (!blend<Cell, false>(first[u], second[u], pick.weight, result))
+                    blend_far<Cell>(values, value_stride, pick, result);
+            } else {
+                result = pick.weight == pick.weight ? first[u] : missing<Cell, Vector>(none);
+            }
+            __stcs((typename Raw<BYTES>::Type*)(out + i64(Index(t + u * step)) * out_stride), result.raw);
+        }
+    }
+}
+
+}  // namespace rc
