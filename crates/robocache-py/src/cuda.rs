@@ -157,7 +157,8 @@ pub(crate) fn is_warming_up() -> bool {
 }
 
 /// Compiles and loads what a call with these arguments needs, without computing: a CUDA graph that
-/// contains the call can then be captured. Nothing happens for data on the CPU.
+/// contains the call can then be captured. Where values require grad, this holds for their gradient
+/// too. Nothing happens for data on the CPU.
 ///
 /// Args:
 ///     op: the op's name, such as "resample".
@@ -178,9 +179,10 @@ pub(crate) fn warmup<'py>(
     }
     let function = py.import("robocache._core")?.getattr(op)?;
     WARMING_UP.set(true);
-    let result = function.call(arguments, options);
+    let result =
+        function.call(arguments, options).and_then(|_| crate::torch_op::warm_up_gradient(op, arguments, options));
     WARMING_UP.set(false);
-    result.map(drop)
+    result
 }
 
 /// Waits until the work that was queued on all GPUs is done, and raises what it found in its data.

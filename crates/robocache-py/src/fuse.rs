@@ -1,7 +1,7 @@
 //! `robocache.fuse` and `robocache.Stream`.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::{PyBool, PyList, PyTuple};
 use robocache::ops::Fuse;
 use robocache::ops::fuse::Stream as EngineStream;
 use robocache::ops::resample::Extrapolate;
@@ -10,7 +10,7 @@ use robocache::{Context, Error, Op, Result, prepare};
 use crate::cuda::Stream;
 use crate::input::Input;
 use crate::resample::{ScaleInput, method_of};
-use crate::{errors, options, output};
+use crate::{errors, options, output, torch_op};
 
 /// One signal with its own clock, for `fuse`.
 ///
@@ -184,6 +184,26 @@ pub(crate) fn fuse<'py>(
             list.get(index).map_or_else(String::new, |stream: &Bound<'_, FuseStream>| stream.get().label(index));
         fail(error.within(&label))
     };
+    let tensor = |pick: fn(&FuseStream) -> &Option<Py<PyAny>>| {
+        list.iter().filter_map(move |stream| Some(pick(stream.get()).as_ref()?.bind(py)))
+    };
+    let others = tensor(|stream| &stream.times).chain(tensor(|stream| &stream.lengths));
+    if torch_op::is_needed(py, tensor(|stream| &stream.values), others.chain([targets]).chain(target_lengths))? {
+        let [return_valid, return_age, check] = [return_valid, return_age, check].map(|flag| PyBool::new(py, flag));
+        let options = [
+            ("out_dtype", out_dtype),
+            ("extrapolate", extrapolate),
+            ("target_lengths", target_lengths),
+            ("return_valid", Some(return_valid.as_any())),
+            ("return_age", Some(return_age.as_any())),
+            ("out", out),
+            ("device", device),
+            ("stream", stream),
+            ("max_memory", max_memory),
+            ("check", Some(check.as_any())),
+        ];
+        return torch_op::call(py, Fuse::NAME, (PyList::new(py, &list)?, targets), &options);
+    }
     // The first data argument decides about the framework and the stream of the GPU.
     let mut values = Vec::with_capacity(list.len());
     for (index, stream) in list.iter().enumerate() {

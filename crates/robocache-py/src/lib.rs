@@ -14,7 +14,9 @@ mod numpy;
 mod options;
 mod output;
 mod resample;
+mod resample_backward;
 mod torch;
+mod torch_op;
 
 use pyo3::prelude::*;
 
@@ -31,6 +33,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", robocache::VERSION)?;
     module.add_function(wrap_pyfunction!(command_line, module)?)?;
     module.add_function(wrap_pyfunction!(resample::resample, module)?)?;
+    module.add_function(wrap_pyfunction!(resample_backward::resample_backward, module)?)?;
+    module.add_function(wrap_pyfunction!(torch_op::below_torch, module)?)?;
     module.add_function(wrap_pyfunction!(fuse::fuse, module)?)?;
     module.add_function(wrap_pyfunction!(dataset::open_dataset, module)?)?;
     module.add_function(wrap_pyfunction!(cache::open_cache, module)?)?;

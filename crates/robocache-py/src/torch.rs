@@ -20,6 +20,8 @@ pub(crate) struct Torch {
     parameter: Py<PyType>,
     is_grad_enabled: Py<PyAny>,
     forward_ad: Py<PyAny>,
+    dispatch_modes: Option<Py<PyAny>>,
+    functorch_level: Option<Py<PyAny>>,
     api: Option<&'static ExchangeApi>,
 }
 
@@ -52,23 +54,70 @@ impl Torch {
 
     fn new(module: &Bound<'_, PyAny>) -> PyResult<Self> {
         let tensor = module.getattr("Tensor")?.cast_into::<PyType>()?;
+        // Not public, but older than every torch that we know; without them nothing is asked.
+        let internal = |name: &str| module.getattr("_C").and_then(|c| c.getattr(name)).map(Bound::unbind).ok();
         Ok(Self {
             api: exchange_api(&tensor),
             parameter: module.getattr("nn")?.getattr("Parameter")?.cast_into::<PyType>()?.unbind(),
             is_grad_enabled: module.getattr("is_grad_enabled")?.unbind(),
             forward_ad: module.getattr("autograd")?.getattr("forward_ad")?.unbind(),
+            dispatch_modes: internal("_len_torch_dispatch_stack"),
+            functorch_level: internal("_functorch")
+                .and_then(|level| level.bind(module.py()).getattr("peek_interpreter_stack").map(Bound::unbind).ok()),
             tensor: tensor.unbind(),
         })
     }
 
-    /// Describes a tensor. Gradients cannot pass through yet, so a tensor that wants one is refused.
+    fn is_exact(&self, tensor: &Bound<'_, PyAny>) -> bool {
+        let (py, class) = (tensor.py(), tensor.get_type());
+        class.is(self.tensor.bind(py)) || class.is(self.parameter.bind(py))
+    }
+
+    /// Whether a call must go through the op that is registered with torch: a gradient is wanted, a
+    /// mode wants to see it, or a tensor is of a kind that only torch knows how to open. All other
+    /// calls go straight to the engine, which is several times quicker.
+    pub(crate) fn goes_through_op<'a, 'py: 'a>(
+        &self,
+        py: Python<'py>,
+        values: impl IntoIterator<Item = &'a Bound<'py, PyAny>>,
+        others: impl IntoIterator<Item = &'a Bound<'py, PyAny>>,
+    ) -> PyResult<bool> {
+        let tensor = self.tensor.bind(py);
+        let is_foreign =
+            |other: &Bound<'py, PyAny>| !self.is_exact(other) && other.is_instance(tensor).unwrap_or(false);
+        for values in values {
+            if is_foreign(values) || (self.is_exact(values) && self.wants_grad(values)?) {
+                return Ok(true);
+            }
+        }
+        if let Some(modes) = &self.dispatch_modes
+            && modes.call0(py)?.is_truthy(py)?
+        {
+            return Ok(true);
+        }
+        Ok(others.into_iter().any(is_foreign))
+    }
+
+    /// Whether functorch (vmap, grad, ...) is at work: tensors may then be wrapped.
+    pub(crate) fn in_functorch(&self, py: Python<'_>) -> bool {
+        self.functorch_level.as_ref().is_some_and(|level| level.call0(py).is_ok_and(|level| !level.is_none(py)))
+    }
+
+    /// Describes a tensor. Gradients pass through `values` only, and only backwards.
     pub(crate) fn describe<'py>(&self, name: &'static str, tensor: &Bound<'py, PyAny>) -> Result<Described<'py>> {
         let py = tensor.py();
         let refused = |error: PyErr| errors::from_python(py, ErrorKind::Unsupported, name, &error);
-        if self.wants_grad(tensor, name == "values").map_err(refused)? {
+        if name == "values" {
+            if self.has_tangent(tensor).map_err(refused)? {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    "forward-mode gradients are not supported; use backward mode or pass a detached tensor",
+                ));
+            }
+        } else if self.wants_grad(tensor).map_err(refused)? {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                "requires grad, but there is no gradient yet; pass a detached tensor or use torch.no_grad()",
+                "requires grad, but gradients exist in the values only; pass a detached tensor",
             ));
         }
         let described = self.describe_plain(name, tensor)?;
@@ -89,9 +138,7 @@ impl Torch {
     pub(crate) fn describe_plain<'py>(&self, name: &'static str, tensor: &Bound<'py, PyAny>) -> Result<Described<'py>> {
         let py = tensor.py();
         let refused = |error: PyErr| errors::from_python(py, ErrorKind::Unsupported, name, &error);
-        let class = tensor.get_type();
-        let exact = class.is(self.tensor.bind(py)) || class.is(self.parameter.bind(py));
-        let Some(view) = self.api.and_then(|api| api.view_object).filter(|_| exact) else {
+        let Some(view) = self.api.and_then(|api| api.view_object).filter(|_| self.is_exact(tensor)) else {
             let detached = tensor.call_method0("detach").map_err(refused)?;
             return dlpack::describe(name, &detached, None);
         };
@@ -113,17 +160,16 @@ impl Torch {
         Ok(Described { description, read_only: false, keep: Keep::Nothing })
     }
 
-    /// Whether a gradient, backward or (asked only where `forward`) forward, should pass through.
-    fn wants_grad(&self, tensor: &Bound<'_, PyAny>, forward: bool) -> PyResult<bool> {
+    /// Whether a gradient is wanted, backwards.
+    pub(crate) fn wants_grad(&self, tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = tensor.py();
-        if tensor.getattr(intern!(py, "requires_grad"))?.is_truthy()?
-            && self.is_grad_enabled.call0(py)?.is_truthy(py)?
-        {
-            return Ok(true);
-        }
-        if !forward {
-            return Ok(false);
-        }
+        Ok(tensor.getattr(intern!(py, "requires_grad"))?.is_truthy()?
+            && self.is_grad_enabled.call0(py)?.is_truthy(py)?)
+    }
+
+    /// Whether a gradient is on its way, forwards.
+    fn has_tangent(&self, tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let py = tensor.py();
         let forward = self.forward_ad.bind(py);
         // Entering a level of forward differentiation is rare; looking for it costs a load.
         let level =

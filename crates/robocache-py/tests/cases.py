@@ -264,11 +264,19 @@ RESAMPLE_FAILURES = (
     broken("max_memory < 0", INVALID, "max_memory", "-5", max_memory=-5),
     broken("max_memory is NaN", INVALID, "max_memory", "(?i)nan", max_memory=float("nan")),
     broken(
-        "values need a gradient",
+        "targets need a gradient",
         UNSUPPORTED,
-        "values",
-        "grad",
+        "targets",
+        "values only",
+        targets=lambda place: place(np.array([0.5, 1.5])).requires_grad_(),
+    ),
+    broken(
+        "stamps need a gradient beside values that do",
+        UNSUPPORTED,
+        "times",
+        "values only",
         values=lambda place: place(values("float32", 2, 3, 4)).requires_grad_(),
+        times=lambda place: place(np.array([0.0, 1.0, 2.0])).requires_grad_(),
     ),
 )
 

@@ -1,6 +1,6 @@
 """Launches for compute-sanitizer, small and of every kind; sanitize.sh runs it under each tool.
 
-Without arguments: `resample` on CUDA against the CPU, exit code 0 when all bits agree. With
+Without arguments: `resample` and its gradient on CUDA against the CPU, exit code 0 when they agree. With
 `--plant memcheck|racecheck|initcheck`: a kernel with that fault, which the tool must find. Plain
 Python: no pytest, and nothing on the GPU but copies and our kernels.
 """
@@ -89,12 +89,47 @@ def launches() -> int:
         assert re.search(fault.message, text), f"{fault.name}: {text}"
         rc.resample(**placed(fault.call(), "cuda"), check=False)
         count += 2
+    count += gradients()
     source = 40_000  # too many stamps for shared memory
     call = {**good_call(), "values": torch.ones(4, source, 1)}
     call |= {"times": torch.arange(float(source)).repeat(4, 1), "lengths": torch.full((4,), source)}
     call["times"][2, 29_000] = float("nan")
     text = reported(call)
     assert "row 2 holds NaN at index 29000" in text, text
+    rc.synchronize()
+    return count
+
+
+def gradients() -> int:
+    """Kernels of the gradient of every kind: methods, dtypes, shared values, order, sizes."""
+    import torch
+
+    import robocache as rc
+    from gradient_cases import LINEAR, MIXED, OTHERS, Call, random_call
+
+    def gradient(call: Call) -> torch.Tensor:
+        values = call.values.clone().requires_grad_()
+        torch.nan_to_num(call.run(values)).sum().backward()
+        return values.grad.cpu()
+
+    count = 0
+    dtypes = (torch.float32, torch.bfloat16, torch.float64, torch.float16)
+    for seed, method in enumerate([*LINEAR, *OTHERS, MIXED] * 4):
+        call = random_call(seed, method, dtype=dtypes[seed % 4])
+        got, want = gradient(call.on("cuda")), gradient(call)
+        same = torch.equal(got, want)
+        assert same or method not in LINEAR, f"gradient of {method}, seed {seed}"
+        assert torch.allclose(got.double(), want.double(), 2e-2, 2e-2, equal_nan=True), (
+            method,
+            seed,
+        )
+        count += 1
+    for samples, steps in ((9000, 40), (30, 3000), (40_000, 10)):
+        times = torch.arange(float(samples)).repeat(2, 1)
+        targets = torch.rand(2, steps) * samples
+        call = Call(torch.randn(2, samples, 3), times, targets, {"method": "linear"})
+        assert torch.equal(gradient(call.on("cuda")), gradient(call)), (samples, steps)
+        count += 1
     rc.synchronize()
     return count
 

@@ -21,8 +21,6 @@ from robocache._core import (
     Finding,
     StreamInfo,
     __version__,
-    fuse,
-    resample,
     synchronize,
     warmup,
 )
@@ -40,6 +38,7 @@ from robocache._errors import (
     Unsupported,
 )
 from robocache._loader import Loader
+from robocache._ops import fuse, resample
 
 __all__ = [
     "Cache",

@@ -1,4 +1,4 @@
-from collections.abc import ItemsView, Iterator, KeysView, Sequence, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Sequence, ValuesView
 from typing import Any, Literal, Protocol, TypeVar, final, overload
 
 import numpy as np
@@ -22,12 +22,14 @@ __all__ = [
     "StreamInfo",
     "Windows",
     "__version__",
+    "below_torch",
     "command_line",
     "fuse",
     "ingest_dataset",
     "open_cache",
     "open_dataset",
     "resample",
+    "resample_backward",
     "synchronize",
     "warmup",
 ]
@@ -106,6 +108,20 @@ def resample(
     max_memory: int | str | None = None,
     check: bool = True,
 ) -> Any: ...
+def resample_backward(
+    grad: _Values,
+    values: _Values | None,
+    times: _HasDLPack | _Numbers,
+    targets: _HasDLPack | _Numbers,
+    *,
+    shape: Sequence[int],
+    method: _Method = "linear",
+    extrapolate: _Extrapolate = "clamp",
+    lengths: _HasDLPack | _Numbers | None = None,
+    target_lengths: _HasDLPack | _Numbers | None = None,
+    check: bool = True,
+) -> _Values: ...
+def below_torch(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any: ...
 def fuse(
     streams: Sequence[FuseStream],
     targets: _HasDLPack | _Numbers,
@@ -121,6 +137,7 @@ def fuse(
     max_memory: int | str | None = None,
     check: bool = True,
 ) -> Any: ...
+
 @final
 class FuseStream:
     def __new__(

@@ -2,9 +2,11 @@
 
 pub mod fuse;
 pub mod resample;
+pub mod resample_backward;
 
 pub use fuse::Fuse;
 pub use resample::Resample;
+pub use resample_backward::ResampleBackward;
 
 use crate::Error;
 use crate::cuda::{Finding, KernelFamily};
@@ -25,5 +27,5 @@ pub(crate) fn describe_finding(op: u32, finding: &Finding) -> Error {
 
 /// The kernels of all ops.
 pub(crate) fn kernel_families() -> Vec<&'static KernelFamily> {
-    vec![&resample::KERNELS, &fuse::KERNELS]
+    vec![&resample::KERNELS, &resample_backward::KERNELS, &fuse::KERNELS]
 }

@@ -49,6 +49,11 @@ impl Method {
         matches!(self, Self::Linear | Self::Cubic)
     }
 
+    /// Whether the result is not linear in the values, so that its gradient depends on them.
+    pub fn reads_values(self) -> bool {
+        matches!(self, Self::Cubic | Self::Slerp | Self::Rot6d)
+    }
+
     /// Columns that belong together.
     pub fn columns(self) -> usize {
         match self {
@@ -111,6 +116,11 @@ impl From<Method> for Methods {
 }
 
 impl Methods {
+    /// Whether the gradient of some columns depends on the values.
+    pub fn reads_values(&self) -> bool {
+        self.each().any(Method::reads_values)
+    }
+
     /// Every method that is used.
     pub(crate) fn each(&self) -> impl Iterator<Item = Method> + '_ {
         let (one, ranges) = match self {

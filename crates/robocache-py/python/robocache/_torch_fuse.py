@@ -1,0 +1,273 @@
+"""`fuse` and its gradient, registered with torch."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robocache import _core
+from robocache._torch_library import (
+    Op,
+    as_dtype,
+    as_factor,
+    as_tensor,
+    call,
+    common_batch,
+    method_of,
+    name_of_method,
+    only_in_values,
+    refuse_options,
+    refuse_tangents,
+)
+from robocache._torch_resample import reads_values
+
+
+@dataclass(frozen=True)
+class _Streams:
+    """What a call of `fuse` holds beside its tensors, as text that a schema can hold."""
+
+    methods: tuple[str, ...]
+    gaps: tuple[float | None, ...]
+    dims: tuple[int | None, ...]
+    names: tuple[str | None, ...]
+    tensors: tuple[tuple[bool, bool, bool], ...]
+    """For each stream: whether it has samples, lengths, a scale."""
+    has_target_lengths: bool
+
+    @classmethod
+    def of(cls, text: str) -> _Streams:
+        return cls(*ast.literal_eval(text))
+
+    def __str__(self) -> str:
+        return repr(tuple(getattr(self, name) for name in self.__dataclass_fields__))
+
+    def columns(self, values: Sequence[Tensor]) -> list[int]:
+        """The width of every stream."""
+        left = iter(values)
+        return [
+            next(left).shape[-1] if present else int(dim or 0)
+            for (present, _, _), dim in zip(self.tensors, self.dims, strict=True)
+        ]
+
+    def split(self, others: Sequence[Tensor]) -> tuple[Tensor, Tensor | None, list[Any]]:
+        """Targets, their lengths, and (times, lengths, scale) of each stream."""
+        left = iter(others)
+        targets = next(left)
+        target_lengths = next(left) if self.has_target_lengths else None
+        streams = [
+            tuple(next(left) if present else None for present in parts) for parts in self.tensors
+        ]
+        return targets, target_lengths, streams
+
+
+def fuse(
+    streams: Any,
+    targets: Any,
+    *,
+    out_dtype: Any = None,
+    extrapolate: Any = "clamp",
+    target_lengths: Any = None,
+    return_valid: bool = False,
+    return_age: bool = False,
+    out: Any = None,
+    device: Any = None,
+    stream: Any = None,
+    max_memory: Any = None,
+    check: bool = True,
+) -> Any:
+    """`robocache.fuse` of torch tensors through the registered op."""
+    op = "fuse"
+    refuse_options(op, out=out, stream=stream)
+    targets, target_lengths = as_tensor(targets), as_tensor(target_lengths)
+    only_in_values(op, targets=targets, target_lengths=target_lengths)
+    values, others = [], [targets, *([] if target_lengths is None else [target_lengths])]
+    present = []
+    for each in streams:
+        times, lengths, scale = (
+            as_tensor(each.times),
+            as_tensor(each.lengths),
+            as_factor(each.scale),
+        )
+        only_in_values(op, times=times, lengths=lengths, scale=scale)
+        if each.values is not None:
+            values.append(as_tensor(each.values))
+            refuse_tangents(op, values[-1])
+        given = (times, lengths, scale)
+        others += [tensor for tensor in given if tensor is not None]
+        present.append((times is not None, lengths is not None, scale is not None))
+    spec = _Streams(
+        tuple(name_of_method(each.method or "linear", op) for each in streams),
+        tuple(None if each.max_gap is None else float(each.max_gap) for each in streams),
+        tuple(each.dim for each in streams),
+        tuple(each.name for each in streams),
+        tuple(present),
+        target_lengths is not None,
+    )
+    results = torch.ops.robocache.fuse(
+        values,
+        others,
+        str(spec),
+        extrapolate,
+        as_dtype(out_dtype, op),
+        return_valid,
+        return_age,
+        None if device is None else str(device),
+        None if max_memory is None else str(max_memory),
+        check,
+    )
+    wanted = (True, return_valid, return_age)
+    found = tuple(result for result, is_wanted in zip(results, wanted, strict=True) if is_wanted)
+    return found if len(found) > 1 else found[0]
+
+
+def _fuse_kernel(
+    values: list[Tensor],
+    others: list[Tensor],
+    streams: str,
+    extrapolate: str,
+    out_dtype: torch.dtype | None,
+    return_valid: bool,
+    return_age: bool,
+    device: str | None,
+    max_memory: str | None,
+    check: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    spec = _Streams.of(streams)
+    targets, target_lengths, parts = spec.split(others)
+    left = iter(values)
+    made = [
+        _core.FuseStream(
+            None if times is None else next(left),
+            times,
+            method=method_of(method),
+            max_gap=max_gap,
+            lengths=lengths,
+            scale=scale,
+            dim=dim,
+            name=name,
+        )
+        for (times, lengths, scale), method, max_gap, dim, name in zip(
+            parts, spec.methods, spec.gaps, spec.dims, spec.names, strict=True
+        )
+    ]
+    results = _core.below_torch(
+        _core.fuse,
+        made,
+        targets,
+        out_dtype=out_dtype,
+        extrapolate=extrapolate,
+        target_lengths=target_lengths,
+        return_valid=return_valid,
+        return_age=return_age,
+        device=device,
+        max_memory=max_memory,
+        check=check,
+    )
+    given = iter(results if isinstance(results, tuple) else (results,))
+    result = next(given)
+    valid = next(given) if return_valid else result.new_empty((0,), dtype=torch.bool)
+    return result, valid, next(given) if return_age else result.new_empty((0,))
+
+
+def _fuse_fake(
+    values: list[Tensor],
+    others: list[Tensor],
+    streams: str,
+    extrapolate: str,
+    out_dtype: torch.dtype | None,
+    return_valid: bool,
+    return_age: bool,
+    *_: Any,
+) -> tuple[Tensor, Tensor, Tensor]:
+    spec = _Streams.of(streams)
+    targets, target_lengths, parts = spec.split(others)
+    tensors = [("targets", targets, 1), ("target_lengths", target_lengths, 0)]
+    tensors += [("values", tensor, 2) for tensor in values]
+    for times, lengths, _scale in parts:
+        tensors += [("times", times, 1), ("lengths", lengths, 0)]
+    batch = common_batch("fuse", *tensors)
+    steps = (targets.shape[-1],) if batch is None else (batch, targets.shape[-1])
+    if out_dtype is None:
+        scales = [scale for times, _, scale in parts if times is not None]
+        dtypes = [
+            tensor.dtype if scale is None else torch.float32
+            for tensor, scale in zip(values, scales, strict=True)
+        ]
+        out_dtype = functools.reduce(torch.promote_types, dtypes) if dtypes else torch.float32
+    like, count = (values or [targets])[0], len(parts)
+    return (
+        like.new_empty((*steps, sum(spec.columns(values))), dtype=out_dtype),
+        like.new_empty((*steps, count) if return_valid else (0,), dtype=torch.bool),
+        like.new_empty(
+            (*steps, count) if return_age else (0,),
+            dtype=torch.float32 if return_age else out_dtype,
+        ),
+    )
+
+
+def _fuse_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    values, others, ctx.streams, ctx.extrapolate, *_, ctx.check = inputs
+    spec = _Streams.of(ctx.streams)
+    methods = [m for m, (present, _, _) in zip(spec.methods, spec.tensors, strict=True) if present]
+    kept = [v if reads_values(m) else None for v, m in zip(values, methods, strict=True)]
+    ctx.shapes = [(tensor.shape, tensor.dtype, tensor.requires_grad) for tensor in values]
+    ctx.columns, ctx.count = spec.columns(values), len(values)
+    ctx.save_for_backward(*kept, *others)
+    ctx.mark_non_differentiable(*output[1:])
+
+
+def _fuse_gradient(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Any, ...]:
+    """One gradient of `resample` for each stream, on its columns."""
+    spec = _Streams.of(ctx.streams)
+    kept, others = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+    targets, target_lengths, parts = spec.split(others)
+    if grad.dim() == 3:
+        # The batch may be that of another stream.
+        targets = targets.expand(grad.shape[0], targets.shape[-1])
+    results: list[Tensor | None] = []
+    left = iter(zip(kept, ctx.shapes, strict=True))
+    start = 0
+    for (times, lengths, _scale), method, width in zip(
+        parts, spec.methods, ctx.columns, strict=True
+    ):
+        if times is not None:
+            values, (shape, dtype, wanted) = next(left)
+            given = grad[..., start : start + width]
+            results.append(
+                call(
+                    "resample_backward",
+                    given.to(dtype),
+                    values,
+                    times,
+                    targets,
+                    lengths,
+                    target_lengths,
+                    shape,
+                    method,
+                    ctx.extrapolate,
+                    ctx.check,
+                )
+                if wanted
+                else None
+            )
+        start += width
+    return (results, [None] * len(others), *(None,) * 8)
+
+
+FUSE = Op(
+    name="fuse",
+    schema="(Tensor[] values, Tensor[] others, str streams, str extrapolate, "
+    "ScalarType? out_dtype, bool return_valid, bool return_age, str? device, "
+    "str? max_memory, bool check) -> (Tensor, Tensor, Tensor)",
+    kernel=_fuse_kernel,
+    fake=_fuse_fake,
+    inner=None,
+    backward=_fuse_gradient,
+    setup_context=_fuse_setup,
+)

@@ -1,0 +1,245 @@
+"""`resample` and its gradient, registered with torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robocache import _core
+from robocache._torch_library import (
+    Op,
+    as_dtype,
+    as_factor,
+    as_tensor,
+    call,
+    common_batch,
+    method_of,
+    name_of_method,
+    no_second_gradient,
+    only_in_values,
+    refuse_options,
+    refuse_tangents,
+)
+
+
+def resample(
+    values: Any,
+    times: Any,
+    targets: Any,
+    *,
+    method: Any = "linear",
+    extrapolate: Any = "clamp",
+    lengths: Any = None,
+    target_lengths: Any = None,
+    max_gap: Any = None,
+    scale: Any = None,
+    out_dtype: Any = None,
+    return_valid: bool = False,
+    out: Any = None,
+    device: Any = None,
+    stream: Any = None,
+    max_memory: Any = None,
+    check: bool = True,
+) -> Any:
+    """`robocache.resample` of torch tensors through the registered op."""
+    op = "resample"
+    refuse_options(op, out=out, stream=stream)
+    times, targets = as_tensor(times), as_tensor(targets)
+    lengths, target_lengths, scale = as_tensor(lengths), as_tensor(target_lengths), as_factor(scale)
+    only_in_values(
+        op,
+        times=times,
+        targets=targets,
+        lengths=lengths,
+        target_lengths=target_lengths,
+        scale=scale,
+    )
+    refuse_tangents(op, values)
+    result, valid = call(
+        op,
+        values,
+        times,
+        targets,
+        lengths,
+        target_lengths,
+        scale,
+        name_of_method(method, op),
+        extrapolate,
+        max_gap,
+        as_dtype(out_dtype, op),
+        return_valid,
+        None if device is None else str(device),
+        None if max_memory is None else str(max_memory),
+        check,
+    )
+    return (result, valid) if return_valid else result
+
+
+def _resample_kernel(
+    values: Tensor,
+    times: Tensor,
+    targets: Tensor,
+    lengths: Tensor | None,
+    target_lengths: Tensor | None,
+    scale: Tensor | None,
+    method: str,
+    extrapolate: str,
+    max_gap: float | None,
+    out_dtype: torch.dtype | None,
+    return_valid: bool,
+    device: str | None,
+    max_memory: str | None,
+    check: bool,
+) -> tuple[Tensor, Tensor]:
+    result = _core.below_torch(
+        _core.resample,
+        values,
+        times,
+        targets,
+        method=method_of(method),
+        extrapolate=extrapolate,
+        lengths=lengths,
+        target_lengths=target_lengths,
+        max_gap=max_gap,
+        scale=scale,
+        out_dtype=out_dtype,
+        return_valid=return_valid,
+        device=device,
+        max_memory=max_memory,
+        check=check,
+    )
+    return result if return_valid else (result, values.new_empty((0,), dtype=torch.bool))
+
+
+def _resample_fake(
+    values: Tensor,
+    times: Tensor,
+    targets: Tensor,
+    lengths: Tensor | None,
+    target_lengths: Tensor | None,
+    scale: Tensor | None,
+    method: str,
+    extrapolate: str,
+    max_gap: float | None,
+    out_dtype: torch.dtype | None,
+    return_valid: bool,
+    device: str | None,
+    max_memory: str | None,
+    check: bool,
+) -> tuple[Tensor, Tensor]:
+    batch = common_batch(
+        "resample",
+        ("values", values, 2),
+        ("times", times, 1),
+        ("targets", targets, 1),
+        ("lengths", lengths, 0),
+        ("target_lengths", target_lengths, 0),
+    )
+    steps = (targets.shape[-1],) if batch is None else (batch, targets.shape[-1])
+    dtype = out_dtype or (values.dtype if scale is None else torch.float32)
+    valid = values.new_empty(steps if return_valid else (0,), dtype=torch.bool)
+    return values.new_empty((*steps, values.shape[-1]), dtype=dtype), valid
+
+
+def reads_values(method: str) -> bool:
+    """Whether the gradient depends on the values. Otherwise nothing needs to keep them alive."""
+    return any(name in method for name in ("cubic", "slerp", "rot6d"))
+
+
+def _resample_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    values, times, targets, lengths, target_lengths, _, method, extrapolate, *_, check = inputs
+    kept = values if reads_values(method) else None
+    ctx.save_for_backward(kept, times, targets, lengths, target_lengths)
+    ctx.shape, ctx.dtype = values.shape, values.dtype
+    ctx.options = method, extrapolate, check
+    ctx.mark_non_differentiable(output[1])
+
+
+def _resample_gradient(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    result = None
+    if ctx.needs_input_grad[0]:
+        saved, grad = ctx.saved_tensors, grad.to(ctx.dtype)
+        result = call("resample_backward", grad, *saved, ctx.shape, *ctx.options)
+    return (result, *(None,) * 13)
+
+
+def _backward_kernel(
+    grad: Tensor,
+    values: Tensor | None,
+    times: Tensor,
+    targets: Tensor,
+    lengths: Tensor | None,
+    target_lengths: Tensor | None,
+    shape: list[int],
+    method: str,
+    extrapolate: str,
+    check: bool,
+) -> Tensor:
+    result: Tensor = _core.below_torch(
+        _core.resample_backward,
+        grad,
+        values,
+        times,
+        targets,
+        shape=list(shape),
+        method=method_of(method),
+        extrapolate=extrapolate,
+        lengths=lengths,
+        target_lengths=target_lengths,
+        check=check,
+    )
+    return result
+
+
+def _backward_fake(grad: Tensor, *arguments: Any) -> Tensor:
+    return grad.new_empty(arguments[5])
+
+
+def load_gradient(
+    values: Tensor,
+    times: Any,
+    targets: Any,
+    *,
+    method: Any = "linear",
+    extrapolate: Any = "clamp",
+    lengths: Any = None,
+    target_lengths: Any = None,
+    check: bool = True,
+    **others: Any,
+) -> None:
+    """Called by `warmup`: the engine loads kernels and computes nothing."""
+    lengths, target_lengths = as_tensor(lengths), as_tensor(target_lengths)
+    like = as_tensor(times), as_tensor(targets), lengths, target_lengths
+    result, _ = _resample_fake(values, *like, None, "", "", None, None, False, None, None, check)
+    options = {"extrapolate": extrapolate, "lengths": lengths, "target_lengths": target_lengths}
+    _core.resample_backward(
+        result, values, times, targets, shape=values.shape, method=method, check=check, **options
+    )
+
+
+RESAMPLE = Op(
+    name="resample",
+    schema="(Tensor values, Tensor times, Tensor targets, Tensor? lengths, "
+    "Tensor? target_lengths, Tensor? scale, str method, str extrapolate, float? max_gap, "
+    "ScalarType? out_dtype, bool return_valid, str? device, str? max_memory, bool check) "
+    "-> (Tensor, Tensor)",
+    kernel=_resample_kernel,
+    fake=_resample_fake,
+    inner={0: 2, 1: 1, 2: 1, 3: 0, 4: 0},
+    backward=_resample_gradient,
+    setup_context=_resample_setup,
+)
+RESAMPLE_BACKWARD = Op(
+    name="resample_backward",
+    schema="(Tensor grad, Tensor? values, Tensor times, Tensor targets, Tensor? lengths, "
+    "Tensor? target_lengths, SymInt[] shape, str method, str extrapolate, bool check) -> Tensor",
+    kernel=_backward_kernel,
+    fake=_backward_fake,
+    inner={0: 2, 1: 2, 2: 1, 3: 1, 4: 0, 5: 0},
+    backward=no_second_gradient("resample"),
+    setup_context=lambda ctx, inputs, output: None,
+    shape=6,
+    shaped=1,
+)

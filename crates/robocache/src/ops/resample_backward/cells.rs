@@ -1,0 +1,109 @@
+//! Elements as the gradient reads and rounds them, and what it computes in.
+
+use std::ops::{Add, Div, Mul, Neg, Sub};
+
+use half::{bf16, f16};
+
+use crate::ops::resample::Stamp;
+
+/// What sums are made in.
+pub(super) trait Number:
+    Copy
+    + PartialOrd
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + Neg<Output = Self>
+    + Send
+    + Sync
+    + 'static
+{
+    const ZERO: Self;
+    const ONE: Self;
+    /// Below this, series are closer than formulas with sines.
+    const SMALL_ANGLE: Self;
+
+    fn of(x: f64) -> Self;
+    /// The weight of the second of two samples, as `resample` has it.
+    fn weight<S: Stamp>(target: S, first: S, second: S) -> Self;
+    /// `1 - self`.
+    fn rest(self) -> Self;
+    /// `self * factor + sum`, rounded once.
+    fn mul_add(self, factor: Self, sum: Self) -> Self;
+    fn sqrt(self) -> Self;
+    fn sin(self) -> Self;
+    fn cos(self) -> Self;
+    fn atan2(self, other: Self) -> Self;
+}
+
+macro_rules! number {
+    ($type:ident, $weight:ident, $small:literal) => {
+        impl Number for $type {
+            const ZERO: Self = 0.0;
+            const ONE: Self = 1.0;
+            const SMALL_ANGLE: Self = $small;
+            #[inline(always)]
+            fn of(x: f64) -> Self {
+                x as $type
+            }
+            #[inline(always)]
+            fn weight<S: Stamp>(target: S, first: S, second: S) -> Self {
+                target.$weight(first, second)
+            }
+            #[inline(always)]
+            fn rest(self) -> Self {
+                1.0 - self
+            }
+            #[inline(always)]
+            fn mul_add(self, factor: Self, sum: Self) -> Self {
+                $type::mul_add(self, factor, sum)
+            }
+            #[inline(always)]
+            fn sqrt(self) -> Self {
+                $type::sqrt(self)
+            }
+            #[inline(always)]
+            fn sin(self) -> Self {
+                $type::sin(self)
+            }
+            #[inline(always)]
+            fn cos(self) -> Self {
+                $type::cos(self)
+            }
+            #[inline(always)]
+            fn atan2(self, other: Self) -> Self {
+                $type::atan2(self, other)
+            }
+        }
+    };
+}
+number!(f32, weight_f32, 0.1);
+number!(f64, weight_f64, 0.005);
+
+/// An element of the values and of the gradients.
+pub(super) trait Cell: Copy + Send + Sync + 'static {
+    type Sum: Number;
+    fn widen(self) -> Self::Sum;
+    fn narrow(sum: Self::Sum) -> Self;
+}
+
+macro_rules! cell {
+    ($type:ty, $sum:ty, $widen:expr, $narrow:expr) => {
+        impl Cell for $type {
+            type Sum = $sum;
+            #[inline(always)]
+            fn widen(self) -> $sum {
+                $widen(self)
+            }
+            #[inline(always)]
+            fn narrow(sum: $sum) -> Self {
+                $narrow(sum)
+            }
+        }
+    };
+}
+cell!(f32, f32, |x| x, |x| x);
+cell!(f64, f64, |x| x, |x| x);
+cell!(f16, f32, f16::to_f32, f16::from_f32);
+cell!(bf16, f32, bf16::to_f32, bf16::from_f32);

@@ -1,0 +1,498 @@
+//! The gradient of `resample` on the host: tiles of samples, whose sums stay in the first cache,
+//! spread over all cores.
+
+use half::{bf16, f16};
+
+use super::cells::{Cell, Number};
+use super::{Dims, ResampleBackward, vjp};
+use crate::cpu::{Simd, for_each, is_worth_sharing, simd};
+use crate::ops::resample::{ColumnRange, Extrapolate, Method, Pick, Rows, Rules, Stamp, Stamps, strides};
+use crate::tensor::DType;
+use crate::{Context, Outputs, Result};
+
+/// Bytes that one task moves, as in `resample`.
+const TASK_BYTES: usize = 256 << 10;
+/// Sums of a tile.
+const TILE: usize = 2048;
+/// Columns of a tile.
+const MOST_COLUMNS: usize = 240;
+
+pub(super) fn backward(
+    op: &ResampleBackward<'_>,
+    dims: &Dims,
+    out: &mut Outputs<'_, '_>,
+    context: &Context<'_>,
+) -> Result<()> {
+    match op.forward.times.dtype() {
+        DType::I64 => with_stamps::<i64>(op, dims, out, context),
+        DType::F64 => with_stamps::<f64>(op, dims, out, context),
+        _ => with_stamps::<f32>(op, dims, out, context),
+    }
+}
+
+fn with_stamps<S: Stamp>(
+    op: &ResampleBackward<'_>,
+    dims: &Dims,
+    out: &mut Outputs<'_, '_>,
+    context: &Context<'_>,
+) -> Result<()> {
+    let rows = Rows::<S>::new(&op.forward, &dims.forward);
+    // As `resample`: where nothing is computed, bad data spoils nothing.
+    let empty = dims.forward.batch == 0 || dims.forward.targets == 0 || dims.forward.width == 0;
+    if op.forward.check && !empty {
+        rows.check(&op.forward, context)?;
+    }
+    match op.forward.values.dtype() {
+        DType::F16 => compute::<S, f16>(op, &rows, dims, out, context),
+        DType::BF16 => compute::<S, bf16>(op, &rows, dims, out, context),
+        DType::F32 => compute::<S, f32>(op, &rows, dims, out, context),
+        _ => compute::<S, f64>(op, &rows, dims, out, context),
+    }
+}
+
+/// Everything that the tasks share.
+struct Job<'a, S, C: Cell> {
+    rows: &'a Rows<'a, S>,
+    dims: &'a Dims,
+    rules: Rules,
+    /// The columns that the method applies to.
+    columns: (usize, usize),
+    /// How many samples further than those of its interval a target may need, and one if lines go on
+    /// outside.
+    radius: usize,
+    values: *const C,
+    grad: *const C,
+    out: *mut C,
+    out_strides: [isize; 3],
+    /// `[groups,S,D]`; null where rows are not summed up.
+    partial: *mut C::Sum,
+}
+
+// SAFETY: inputs are only read; every task writes its own samples of its own rows.
+unsafe impl<S: Sync, C: Cell> Sync for Job<'_, S, C> {}
+
+fn compute<S: Stamp, C: Cell>(
+    op: &ResampleBackward<'_>,
+    rows: &Rows<'_, S>,
+    dims: &Dims,
+    out: &mut Outputs<'_, '_>,
+    context: &Context<'_>,
+) -> Result<()> {
+    let partial = match out.get(1) {
+        Some(partial) => partial.data_mut().cast(),
+        None => std::ptr::null_mut(),
+    };
+    let Some(output) = out.get(0) else {
+        return Ok(());
+    };
+    let forward = &dims.forward;
+    if forward.width == 0 || (forward.batch == 0 && dims.groups.is_none()) {
+        return Ok(());
+    }
+    let (out_strides, out) = (strides(output.view()), output.data_mut().cast());
+    let job = |range: &ColumnRange| Job::<S, C> {
+        rows,
+        dims,
+        rules: op.forward.rules(range.method, true),
+        columns: (range.start, range.end),
+        radius: match range.method {
+            Method::Cubic => 2,
+            _ => usize::from(op.forward.extrapolate == Extrapolate::Linear),
+        },
+        values: op.forward.values.data().cast(),
+        grad: op.grad.data().cast(),
+        out_strides,
+        out,
+        partial,
+    };
+    for range in &forward.ranges {
+        job(range).run_all(context)?;
+    }
+    match forward.ranges.first() {
+        Some(range) if dims.groups.is_some() => job(range).sum_groups(context),
+        _ => Ok(()),
+    }
+}
+
+/// One row: its stamps, its targets and whether those are in order.
+struct Row<S> {
+    stamps: Stamps<S>,
+    targets: Stamps<S>,
+    sorted: bool,
+}
+
+/// The first index in `low..high` for which `wanted` holds, which then holds for all after it.
+fn first_where(mut low: usize, mut high: usize, mut wanted: impl FnMut(usize) -> bool) -> usize {
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if wanted(middle) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    low
+}
+
+impl<S: Stamp> Row<S> {
+    /// The existing sample before one.
+    #[inline(always)]
+    fn before(&self, sample: usize) -> usize {
+        self.stamps.distinct_before(sample).unwrap_or(sample)
+    }
+
+    /// The existing sample after one.
+    #[inline(always)]
+    fn after(&self, sample: usize) -> usize {
+        if sample + 1 < self.stamps.len() { self.stamps.last_equal(sample + 1) } else { sample }
+    }
+
+    /// The outermost samples that a target may have to do with, such that they are in order where the
+    /// targets are: a target on a stamp lies between targets that need further samples on both sides.
+    #[inline(always)]
+    fn reach(&self, mut first: usize, mut second: usize, radius: usize) -> (usize, usize) {
+        let steps = if first == second { radius } else { radius.saturating_sub(1) };
+        for _ in 0..steps {
+            (first, second) = (self.before(first), self.after(second));
+        }
+        (first, second)
+    }
+}
+
+/// Where the next tile of a row begins to look: the first target that may matter, and its stamps.
+#[derive(Default)]
+struct Cursor {
+    target: usize,
+    hint: usize,
+}
+
+impl<S: Stamp, C: Cell> Job<'_, S, C> {
+    fn run_all(&self, context: &Context<'_>) -> Result<()> {
+        let forward = &self.dims.forward;
+        let (per_group, groups) = self.dims.row_groups();
+        // Gradients read and written for a sample of a group, and the search.
+        let targets_per_sample = (forward.targets * per_group).div_ceil(forward.samples);
+        let row_bytes = (self.columns.1 - self.columns.0) * size_of::<C>() + size_of::<S>();
+        let sample_bytes = (1 + targets_per_sample) * row_bytes;
+        let bytes = sample_bytes.saturating_mul(forward.samples).saturating_mul(groups);
+        let shared = is_worth_sharing(bytes);
+        let span =
+            if shared { (TASK_BYTES / sample_bytes).clamp(64, forward.samples.max(64)) } else { forward.samples };
+        let spans = forward.samples.div_ceil(span);
+        let body = |task: usize| {
+            let (group, start) = (task / spans, task % spans * span);
+            self.run(group, start, (start + span).min(forward.samples));
+        };
+        if shared {
+            return for_each(groups * spans, context, &body);
+        }
+        (0..groups * spans).for_each(body);
+        Ok(())
+    }
+
+    fn run(&self, group: usize, start: usize, end: usize) {
+        match simd() {
+            // SAFETY: the instructions were found on this machine.
+            #[cfg(target_arch = "x86_64")]
+            Simd::Avx2 => unsafe { self.run_avx2(group, start, end) },
+            Simd::Baseline => self.run_with(group, start, end),
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn run_avx2(&self, group: usize, start: usize, end: usize) {
+        self.run_with(group, start, end);
+    }
+
+    fn row(&self, row: usize) -> Row<S> {
+        let (stamps, targets) = (self.rows.stamps(row), self.rows.targets(row));
+        // NaN compares as out of order.
+        let sorted = match targets.as_slice() {
+            Some(targets) => targets.iter().zip(targets.iter().skip(1)).fold(true, |sorted, (a, b)| sorted & (a <= b)),
+            None => (1..targets.len()).all(|index| targets.at(index - 1) <= targets.at(index)),
+        };
+        Row { stamps, targets, sorted }
+    }
+
+    #[inline(always)]
+    fn run_with(&self, group: usize, start: usize, end: usize) {
+        let (per_group, _) = self.dims.row_groups();
+        let rows = group * per_group..((group + 1) * per_group).min(self.dims.forward.batch);
+        // The tiles of one row follow each other through its targets.
+        let only = (rows.len() == 1).then(|| self.row(rows.start));
+        let mut sums = [C::Sum::ZERO; TILE];
+        let (first, last) = self.columns;
+        for left in (first..last).step_by(MOST_COLUMNS) {
+            let right = (left + MOST_COLUMNS).min(last);
+            let tile = TILE / (right - left);
+            let mut cursor = only.as_ref().map(|row| self.first_target(row, start));
+            for low in (start..end).step_by(tile) {
+                let area = Area { low, high: (low + tile).min(end), left, right };
+                let sums = &mut sums[..area.size()];
+                sums.fill(C::Sum::ZERO);
+                match (&only, &mut cursor) {
+                    (Some(row), Some(cursor)) => self.gather(rows.start, row, &area, cursor, sums),
+                    _ => {
+                        for index in rows.clone() {
+                            let row = self.row(index);
+                            let mut cursor = self.first_target(&row, low);
+                            self.gather(index, &row, &area, &mut cursor, sums);
+                        }
+                    }
+                }
+                self.store(group, &area, sums);
+            }
+        }
+    }
+
+    /// What a target was made of and the weight of the second sample.
+    #[inline(always)]
+    fn find(&self, row: &Row<S>, index: usize, hint: &mut usize) -> (Pick, C::Sum) {
+        let target = row.targets.at(index);
+        let (pick, _) = self.rules.locate(&row.stamps, target, hint);
+        let Pick::Blend(first, second) = pick else {
+            return (pick, C::Sum::ZERO);
+        };
+        let weight = C::Sum::weight(target, row.stamps.at(first), row.stamps.at(second));
+        if weight == C::Sum::ZERO {
+            (Pick::Take(first), weight)
+        } else if weight == C::Sum::ONE {
+            (Pick::Take(second), weight)
+        } else {
+            (pick, weight)
+        }
+    }
+
+    /// The first target that may touch the samples from `low` on. Targets in any order: the first.
+    fn first_target(&self, row: &Row<S>, low: usize) -> Cursor {
+        if !row.sorted || low == 0 || row.stamps.len() == 0 {
+            return Cursor::default();
+        }
+        let mut hint = low.min(row.stamps.len());
+        let target = first_where(0, row.targets.len(), |target| match self.find(row, target, &mut hint).0 {
+            Pick::Take(sample) => row.reach(sample, sample, self.radius).1 >= low,
+            Pick::Blend(first, second) => row.reach(first, second, self.radius).1 >= low,
+            Pick::Missing => row.targets.at(target) >= row.stamps.at(0),
+        });
+        Cursor { target, hint }
+    }
+
+    /// Adds what the targets of a row hand back to the samples of an area.
+    #[inline(always)]
+    fn gather(&self, index: usize, row: &Row<S>, area: &Area, cursor: &mut Cursor, sums: &mut [C::Sum]) {
+        if row.stamps.len() == 0 {
+            return;
+        }
+        let start = if row.sorted { cursor.target } else { 0 };
+        let mut next = None;
+        for target in start..row.targets.len() {
+            let (pick, weight) = self.find(row, target, &mut cursor.hint);
+            let (first, second) = match pick {
+                Pick::Take(sample) => (sample, sample),
+                Pick::Blend(first, second) => (first, second),
+                Pick::Missing => continue,
+            };
+            let (from, to) = row.reach(first, second, self.radius);
+            if to >= area.high && next.is_none() {
+                next = Some(target);
+            }
+            if from >= area.high && row.sorted {
+                break;
+            }
+            self.hand_back(index, row, target, (first, second), weight, area, sums);
+        }
+        cursor.target = next.unwrap_or(row.targets.len());
+    }
+
+    /// Adds what a target hands back to its samples.
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "inlined, and the loop around it has all of them")]
+    fn hand_back(
+        &self,
+        index: usize,
+        row: &Row<S>,
+        target: usize,
+        (first, second): (usize, usize),
+        weight: C::Sum,
+        area: &Area,
+        sums: &mut [C::Sum],
+    ) {
+        let one = first == second;
+        match self.rules.method {
+            Method::Slerp => {
+                for column in (area.left..area.right).step_by(4) {
+                    let grad = self.grads::<4>(index, target, column);
+                    let a = self.samples::<4>(index, first, column);
+                    if one {
+                        area.put(first, column, vjp::normal(a, grad), sums);
+                        continue;
+                    }
+                    let b = self.samples::<4>(index, second, column);
+                    let [to_first, to_second] = vjp::slerp(a, b, weight, grad);
+                    area.put(first, column, to_first, sums);
+                    area.put(second, column, to_second, sums);
+                }
+            }
+            Method::Rot6d => {
+                for column in (area.left..area.right).step_by(6) {
+                    let grad = self.grads::<6>(index, target, column);
+                    let a = self.samples::<6>(index, first, column);
+                    if one {
+                        area.put(first, column, vjp::orthonormal(a, grad), sums);
+                        continue;
+                    }
+                    let b = self.samples::<6>(index, second, column);
+                    let blended = std::array::from_fn(|i| weight.mul_add(b[i] - a[i], a[i]));
+                    let handed = vjp::orthonormal(blended, grad);
+                    area.put(first, column, handed.map(|x| weight.rest() * x), sums);
+                    area.put(second, column, handed.map(|x| weight * x), sums);
+                }
+            }
+            Method::Cubic if !one && weight > C::Sum::ZERO && weight < C::Sum::ONE => {
+                let (stamps, gap) = (&row.stamps, S::gap(row.stamps.at(first), row.stamps.at(second)));
+                let (earlier, later) = (row.before(first), row.after(second));
+                // 0 where there is no further sample.
+                let before = C::Sum::of(S::gap(stamps.at(earlier), stamps.at(first)) / gap);
+                let behind = C::Sum::of(S::gap(stamps.at(second), stamps.at(later)) / gap);
+                let at = [earlier, first, second, later];
+                for column in area.left..area.right {
+                    let [grad] = self.grads::<1>(index, target, column);
+                    let samples = at.map(|sample| self.samples::<1>(index, sample, column)[0]);
+                    let factors = vjp::cubic(samples, before, behind, weight);
+                    for (sample, factor) in at.into_iter().zip(factors) {
+                        if factor != C::Sum::ZERO {
+                            area.put(sample, column, [factor * grad], sums);
+                        }
+                    }
+                }
+            }
+            _ if one => self.add(index, target, first, C::Sum::ONE, area, sums),
+            _ => {
+                self.add(index, target, first, weight.rest(), area, sums);
+                self.add(index, target, second, weight, area, sums);
+            }
+        }
+    }
+
+    /// Neighbouring numbers of the gradient.
+    #[inline(always)]
+    fn grads<const N: usize>(&self, row: usize, target: usize, column: usize) -> [C::Sum; N] {
+        let [batch, step, stride] = self.dims.grad_strides;
+        let start = row as isize * batch + target as isize * step;
+        // SAFETY: row < batch, target < T and columns < D, for which `check` proved the strides.
+        std::array::from_fn(|i| unsafe { (*self.grad.offset(start + (column + i) as isize * stride)).widen() })
+    }
+
+    /// Neighbouring numbers of a sample.
+    #[inline(always)]
+    fn samples<const N: usize>(&self, row: usize, sample: usize, column: usize) -> [C::Sum; N] {
+        let [batch, step, stride] = self.dims.forward.value_strides;
+        let start = row as isize * batch + sample as isize * step;
+        // SAFETY: row < batch, sample < S and columns < D, for which `check` proved the strides; only
+        // called for methods that read values, which must be there for them.
+        std::array::from_fn(|i| unsafe { (*self.values.offset(start + (column + i) as isize * stride)).widen() })
+    }
+
+    /// Adds the gradient of a target, times `factor`, to a sample, if that is in the area.
+    #[inline(always)]
+    fn add(&self, row: usize, target: usize, sample: usize, factor: C::Sum, area: &Area, sums: &mut [C::Sum]) {
+        let Some(sums) = area.of_sample(sample, sums) else {
+            return;
+        };
+        let [batch, step, column] = self.dims.grad_strides;
+        // SAFETY: row < batch, target < T and columns < D, for which `check` proved the strides.
+        unsafe {
+            let grad = self.grad.offset(row as isize * batch + target as isize * step + area.left as isize * column);
+            if column == 1 {
+                for (c, sum) in sums.iter_mut().enumerate() {
+                    *sum = factor.mul_add((*grad.add(c)).widen(), *sum);
+                }
+            } else {
+                for (c, sum) in sums.iter_mut().enumerate() {
+                    *sum = factor.mul_add((*grad.offset(c as isize * column)).widen(), *sum);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn store(&self, group: usize, area: &Area, sums: &[C::Sum]) {
+        let forward = &self.dims.forward;
+        let width = area.right - area.left;
+        for (sample, sums) in (area.low..area.high).zip(sums.chunks_exact(width)) {
+            // SAFETY: sample < S, columns < D and group < groups, as the outputs' checks proved; no
+            // other task writes these.
+            unsafe {
+                if self.partial.is_null() {
+                    let [batch, step, column] = self.out_strides;
+                    let out = self.out.offset(group as isize * batch + sample as isize * step);
+                    for (c, sum) in (area.left..area.right).zip(sums) {
+                        *out.offset(c as isize * column) = C::narrow(*sum);
+                    }
+                } else {
+                    let at = (group * forward.samples + sample) * forward.width + area.left;
+                    std::ptr::copy_nonoverlapping(sums.as_ptr(), self.partial.add(at), width);
+                }
+            }
+        }
+    }
+
+    /// The sums of all groups, in order, as the result.
+    fn sum_groups(&self, context: &Context<'_>) -> Result<()> {
+        let forward = &self.dims.forward;
+        let (groups, width) = (self.dims.row_groups().1, forward.width);
+        let sample = |sample: usize| {
+            for column in 0..width {
+                let mut sum = C::Sum::ZERO;
+                // SAFETY: as in `store`, which wrote them all.
+                unsafe {
+                    for group in 0..groups {
+                        sum = sum + *self.partial.add((group * forward.samples + sample) * width + column);
+                    }
+                    let [_, step, stride] = self.out_strides;
+                    *self.out.offset(sample as isize * step + column as isize * stride) = C::narrow(sum);
+                }
+            }
+        };
+        if is_worth_sharing(groups * forward.samples * width * size_of::<C::Sum>()) {
+            return for_each(forward.samples, context, &sample);
+        }
+        (0..forward.samples).for_each(sample);
+        Ok(())
+    }
+}
+
+/// Samples `low..high` and columns `left..right`.
+struct Area {
+    low: usize,
+    high: usize,
+    left: usize,
+    right: usize,
+}
+
+impl Area {
+    fn size(&self) -> usize {
+        (self.high - self.low) * (self.right - self.left)
+    }
+
+    /// Adds to neighbouring sums of a sample, if that is in the area.
+    #[inline(always)]
+    fn put<T: Number, const N: usize>(&self, sample: usize, column: usize, numbers: [T; N], sums: &mut [T]) {
+        if let Some(sums) = self.of_sample(sample, sums) {
+            for (sum, number) in sums[column - self.left..].iter_mut().zip(numbers) {
+                *sum = *sum + number;
+            }
+        }
+    }
+
+    /// The sums of one sample.
+    #[inline(always)]
+    fn of_sample<'s, T>(&self, sample: usize, sums: &'s mut [T]) -> Option<&'s mut [T]> {
+        if sample < self.low || sample >= self.high {
+            return None;
+        }
+        let width = self.right - self.left;
+        sums.get_mut((sample - self.low) * width..)?.get_mut(..width)
+    }
+}

@@ -1,0 +1,108 @@
+//! The gradient of `resample` in its values.
+//!
+//! Every sample sums, in the order of the targets, what the targets that were made of it hand back:
+//! a gather, so that no two writers meet and the sum has one order on every device. The rules for a
+//! target are those of `resample` itself.
+
+mod cells;
+mod cpu;
+mod cuda;
+mod vjp;
+
+pub(crate) use cuda::KERNELS;
+
+use super::resample::{self, Resample, strides};
+use crate::cuda::Launcher;
+use crate::tensor::{DType, TensorRef};
+use crate::{Context, Op, OutputSpec, Outputs, Result, ensure};
+
+/// Values that a batch shares get the sum over its rows. Rows are summed in so many groups side by
+/// side at most, and then the groups: the order is the same whatever computes it.
+const GROUPS: usize = 64;
+
+/// The gradient in the values of a [`Resample`]. Output 0 is `grad_values`, of the shape and dtype
+/// of the values. Values that a batch shares have the gradients of all rows added up; output 1 is then
+/// the memory for that, `[groups,S,D]` in f32 (f64 for f64), of no use afterwards.
+#[derive(Debug, Clone)]
+pub struct ResampleBackward<'a> {
+    /// The call as it was made, without scale and with a result of the values' dtype; `max_gap` and
+    /// `return_valid` do not matter. Methods that are linear in the values need only their shape and
+    /// dtype: see [`Method::reads_values`](resample::Method::reads_values).
+    pub forward: Resample<'a>,
+    /// The gradient in the call's result, of its shape and dtype.
+    pub grad: TensorRef<'a>,
+}
+
+/// What `check` proved.
+#[derive(Debug)]
+pub struct Dims {
+    forward: resample::Dims,
+    grad_strides: [isize; 3],
+    /// How many groups the rows are summed in; none when every row has values of its own.
+    groups: Option<usize>,
+}
+
+impl ResampleBackward<'_> {
+    fn accumulator(&self) -> DType {
+        if self.forward.values.dtype() == DType::F64 { DType::F64 } else { DType::F32 }
+    }
+}
+
+impl Dims {
+    /// Rows of the batch that are summed up together, and how often.
+    fn row_groups(&self) -> (usize, usize) {
+        let batch = self.forward.batch;
+        match self.groups {
+            None => (1, batch),
+            Some(groups) => (batch.div_ceil(groups.max(1)), groups),
+        }
+    }
+}
+
+impl Op for ResampleBackward<'_> {
+    const NAME: &'static str = "resample_backward";
+    type Dims = Dims;
+
+    fn inputs(&self) -> Vec<(&'static str, &TensorRef<'_>)> {
+        let mut inputs = self.forward.inputs();
+        inputs.push(("grad", &self.grad));
+        inputs
+    }
+
+    fn check(&self) -> Result<Dims> {
+        let forward = self.forward.check()?;
+        let values = &self.forward.values;
+        let dtype = values.dtype();
+        ensure!(
+            self.forward.scale.is_none() && self.forward.out_dtype.is_none_or(|wanted| wanted == dtype),
+            "values",
+            "a gradient through another dtype is not computed here"
+        );
+        ensure!(dtype.is_float(), "values", "only floats have a gradient, got {dtype}");
+        ensure!(self.grad.dtype() == dtype, "grad", "expected {dtype} like values, got {}", self.grad.dtype());
+        let shape = [forward.batch, forward.targets, forward.width];
+        let shape = if forward.has_batch { &shape[..] } else { &shape[1..] };
+        ensure!(self.grad.shape() == shape, "grad", "expected shape {shape:?}, got {:?}", self.grad.shape());
+        let shared = values.layout().rank() == 2 || values.shape()[0] == 1;
+        let groups = (shared && forward.batch != 1).then(|| forward.batch.min(GROUPS));
+        Ok(Dims { grad_strides: strides(&self.grad), groups, forward })
+    }
+
+    fn outputs(&self, dims: &Dims) -> Result<Vec<OutputSpec>> {
+        let values = &self.forward.values;
+        let mut outputs = vec![OutputSpec::new("grad_values", values.dtype(), values.shape())?];
+        if let Some(groups) = dims.groups {
+            let shape = [groups, dims.forward.samples, dims.forward.width];
+            outputs.push(OutputSpec::new("partial", self.accumulator(), &shape)?);
+        }
+        Ok(outputs)
+    }
+
+    fn cpu(&self, dims: &Dims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
+        cpu::backward(self, dims, out, context)
+    }
+
+    fn cuda(&self, dims: &Dims, out: &mut Outputs<'_, '_>, launcher: &Launcher<'_>) -> Result<()> {
+        cuda::backward(self, dims, out, launcher)
+    }
+}

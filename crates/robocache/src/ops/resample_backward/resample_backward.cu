@@ -1,0 +1,389 @@
+// The gradient of resample in its values: out[b,s,:] = sum over the targets t that were made of
+// sample s, in order, of their weight on it times grad[b,t,:]. Rows that share their values are
+// summed up in groups (RC_PARTIAL), and the groups by rc_resample_backward_sum (RC_SUM).
+// Host twin: cpu.rs (the loops), ../resample/locate.rs (the rules).
+// Grid: one block per (group of rows, tile of samples, chunk of columns). The block finds the targets
+//   that touch its samples, a piece of them at a time into shared memory, then each thread sums up
+//   one vector of columns of one sample after the other.
+// Preconditions: Args as made by cuda.rs. Unless RC_STRIDED, rows of grad and out allow accesses of
+//   RC_BYTES bytes, and indices fit 32 bits. Nothing is assumed of stamps, targets and lengths:
+//   rows that resample refuses get 0 and are not reported again; targets in order (the usual case)
+//   let a block look only at those near its tile, any other order means to look at all of the row.
+// Determinism: the same bits on every run, for every tile. Tolerance against the CPU: none, the
+//   same bits, but for the payload of NaN.
+//
+// Methods that are not linear in the values (RC_FORM: CUBIC, SLERP, ROT6D) read them too and take a
+// unit of columns instead of a vector; they agree with the CPU to rounding of sines and roots.
+//
+// RC_CELL: element type; RC_STAMP: i64, double, float; RC_BYTES: bytes per access; RC_STRIDED: any
+// strides, 64-bit; RC_FORM: 0 for methods linear in the values; RC_PARTIAL: out holds sums, not elements; RC_SUM; RC_ARGS_SIZE.
+#include "rc.cuh"
+#include "locate.cuh"
+#include "vjp.cuh"
+
+using namespace rc;
+
+typedef RC_CELL Cell;
+typedef RC_STAMP Stamp;
+typedef Number<Cell>::Compute Sum;
+typedef Words<RC_BYTES> Vector;
+
+// Columns of a unit, as the forms are numbered.
+#define RC_WEIGHTED 0
+#define RC_CUBIC 1
+#define RC_SLERP 4
+#define RC_ROT6D 6
+
+enum Flags : u32 { CHECK = 1, WIDE_LENGTHS = 2, WIDE_TARGET_LENGTHS = 4, STAGE = 8 };
+
+// Mirrors `Args` in cuda.rs. Strides of grad, values and out are in bytes, the last from one vector
+// or unit to the next; `steps` are those from number to number. All others are in elements.
+struct Args {
+    const u8* grad;
+    const u8* values;
+    const Stamp* times;
+    const Stamp* targets;
+    const void* lengths;
+    const void* target_lengths;
+    u8* out;
+    i64 grad_strides[3], value_strides[3], steps[3], time_strides[2], target_strides[2], out_strides[3];
+    i64 length_stride, target_length_stride;
+    i64 samples, target_count;
+    i64 vectors;  // or units, per row of grad
+    i64 rows;
+    i64 rows_per_group;
+    i64 first_group;
+    u32 method, extrapolate, flags;
+    u32 reach;          // how many stamps further than its own interval a sample is touched from
+    u32 tile, tiles;    // samples; tiles per group
+    u32 chunk, chunks;  // vectors; chunks per row
+    u32 piece;          // targets that shared memory holds
+    u32 padding;
+};
+static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
+
+#if RC_SUM
+
+// Adds up the groups: grad is [groups,S,D] of sums, `rows` the number of groups, `vectors` is D.
+extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant__ Args args) {
+    const i64 each = args.samples * args.vectors;
+    for (i64 at = i64(blockIdx.x) * blockDim.x + threadIdx.x; at < each; at += i64(gridDim.x) * blockDim.x) {
+        Sum sum = Sum(0);
+        for (i64 group = 0; group < args.rows; group++) sum += ((const Sum*)args.grad)[group * each + at];
+        typedef Group<Cell> Group;
+        Sum numbers[Group::NUMBERS] = {sum};
+        Vector result;
+        Group::narrow(numbers, result.words);
+        u8* out = args.out + at / args.vectors * args.out_strides[1] + at % args.vectors * args.out_strides[2];
+        *(typename Raw<RC_BYTES>::Type*)out = result.raw;
+    }
+}
+
+#else
+
+#if RC_STRIDED
+typedef i64 Index;
+#else
+typedef i32 Index;
+#endif
+const Index AFTER_ALL = Index(~0ull >> (RC_STRIDED ? 1 : 33));
+
+// What a target was made of: two samples with their weights, or one, then first == second and its
+// weight is `near`. A sample of weight 0 does not matter. No value: a place before or after all
+// samples. Firsts and seconds are in order where the targets are.
+struct __align__(16) Pick {
+    Index first, second;
+#if RC_FORM == RC_CUBIC
+    Index samples[4];  // all that it was made of, -1 for none; first and second lie around them
+    Sum before, behind;
+#endif
+    Sum near, far;
+};
+
+// What all threads know of the row that the block looks at; in shared memory, since registers are
+// better spent on gradients that are on their way.
+struct State {
+    i64 samples, targets;  // that exist
+    i64 first, last;       // the targets that may touch the tile
+    bool sorted;
+};
+
+inline bool is_coarse(float stamp) { return fabsf(stamp) > 16777216.0f; }
+inline bool is_coarse(double) { return false; }
+inline bool is_coarse(i64) { return false; }
+
+// The length that exists, inside 0..most whatever was given; tells whether it was good.
+inline bool read_length(const void* lengths, bool wide, i64 offset, i64 most, i64& length) {
+    const i64 given = wide ? ((const i64*)lengths)[offset] : i64(((const i32*)lengths)[offset]);
+    length = min(max(given, i64(0)), most);
+    return given == length;
+}
+
+// Whether resample took the row. All threads of the block take part and get the same answer.
+template <class Row> bool row_is_good(const Args& args, const Row& stamps, const Stamps<Stamp>& targets) {
+    bool bad = false;
+    // NaN compares as out of order, so sorted stamps are finite when both ends are.
+    for (typename Row::Index i = threadIdx.x; i + 1 < stamps.length; i += blockDim.x) bad |= !(stamps.at(i) <= stamps.at(i + 1));
+    const Stamp low = stamps.at(0), high = stamps.at(stamps.length - 1);
+    bad |= !is_finite(low) || !is_finite(high) || is_coarse(low) || is_coarse(high);
+    if (args.extrapolate == ERROR)
+        for (i64 i = threadIdx.x; i < targets.length; i += blockDim.x) bad |= targets.at(i) < low || targets.at(i) > high;
+    return !__syncthreads_or(bad);
+}
+
+// The last sample whose stamp is before that of `at`, or -1.
+template <class Row> typename Row::Index step_back(const Row& stamps, typename Row::Index at) {
+    const Stamp stamp = stamps.at(at);
+    typename Row::Index low = 0, high = at;
+    if (at > 0 && stamps.at(at - 1) < stamp) low = at;
+    while (low < high) {
+        const typename Row::Index middle = low + ((high - low) >> 1);
+        if (stamps.at(middle) < stamp) low = middle + 1; else high = middle;
+    }
+    return low - 1;
+}
+
+// The first sample whose stamp is after that of `at`, or the length.
+template <class Row> typename Row::Index step_on(const Row& stamps, typename Row::Index at) {
+    const Stamp stamp = stamps.at(at);
+    if (at + 1 < stamps.length && stamp < stamps.at(at + 1)) return at + 1;
+    return max(count_until(stamps, stamp, at, stamps.length), at + 1);
+}
+
+// Which targets may touch the `count` samples from `start` on.
+template <class Row>
+void find_window(const Args& args, const Row& stamps, const Stamps<Stamp>& targets, i64 start, i64 count, State& state) {
+    typedef typename Row::Index RowIndex;
+    if (start >= stamps.length || targets.length == 0) return;
+    RowIndex before = RowIndex(start), after = RowIndex(min(start + count, i64(stamps.length)) - 1);
+    for (u32 step = 0; step < args.reach && before >= 0; step++) before = step_back(stamps, before);
+    for (u32 step = 0; step < args.reach && after < stamps.length; step++) after = step_on(stamps, after);
+    // Samples near an end are touched by whatever lies outside.
+    const bool has_low = before >= 0, has_high = after < stamps.length;
+    const Stamp low = has_low ? stamps.at(before) : Stamp(0), high = has_high ? stamps.at(after) : Stamp(0);
+    if (threadIdx.x == 0) state.last = has_high && targets.at(0) > high ? 0 : targets.length;
+    __syncthreads();
+    bool disorder = false;
+    for (i64 i = threadIdx.x; i < targets.length; i += blockDim.x) {
+        const Stamp target = targets.at(i);
+        const bool ends = i + 1 == targets.length;
+        const Stamp next = ends ? target : targets.at(i + 1);
+        disorder |= !ends && !(target <= next);
+        // In order, each of these is true for one target at most.
+        if (has_low && target < low && (ends || !(next < low))) state.first = i + 1;
+        if (has_high && !ends && !(target > high) && next > high) state.last = i + 1;
+    }
+    if (__syncthreads_or(disorder) && threadIdx.x == 0) {
+        state.first = 0;
+        state.last = targets.length;
+        state.sorted = false;
+    }
+}
+
+#if RC_FORM == RC_CUBIC
+// Up to four samples; the bounds are wide enough to be in order where the targets are.
+template <class Row> Pick find_cubic(const Row& stamps, Stamp target, typename Row::Index first, typename Row::Index second) {
+    typedef typename Row::Index RowIndex;
+    Pick pick = {};
+    pick.samples[0] = pick.samples[3] = -1;
+    const int steps = first == second ? 2 : 1;
+    RowIndex low = first, high = second;
+    for (int step = 0; step < steps; step++) {
+        low = max(step_back(stamps, low), RowIndex(0));
+        // The first sample may be one of equals, of which the last exists; it is only a bound.
+        high = min(RowIndex(last_equal(stamps, min(step_on(stamps, high), stamps.length - 1))), stamps.length - 1);
+    }
+    pick.first = low;
+    pick.second = high;
+    Sum weight = 0;
+    if (first != second) weight = ratio(Sum(), target, stamps.at(first), stamps.at(second));
+    if (weight == Sum(0)) second = first;
+    if (weight == Sum(1)) first = second;
+    if (first == second) weight = 0;
+    pick.samples[1] = first;
+    pick.samples[2] = second;
+    pick.near = Sum(1) - weight;
+    pick.far = weight;
+    if (weight > Sum(0) && weight < Sum(1)) {
+        const double between = double(gap(stamps.at(first), stamps.at(second)));
+        const RowIndex earlier = step_back(stamps, first), later = step_on(stamps, second);
+        if (earlier >= 0) {
+            pick.samples[0] = earlier;
+            pick.before = Sum(double(gap(stamps.at(earlier), stamps.at(first))) / between);
+        }
+        if (later < stamps.length) {
+            pick.samples[3] = last_equal(stamps, later);
+            pick.behind = Sum(double(gap(stamps.at(second), stamps.at(later))) / between);
+        }
+    }
+    return pick;
+}
+#endif
+
+// What a target was made of.
+template <class Row> Pick find(const Args& args, const Row& stamps, Stamp target) {
+    const Limit none = {~0ull, 0};
+    const Place<typename Row::Index> place =
+        locate(stamps, target, Method(args.method), Extrapolate(args.extrapolate), none);
+    if (place.first < 0) {
+        const Index at = target < stamps.at(0) ? Index(-1) : AFTER_ALL;
+        Pick none = {};
+        none.first = none.second = at;
+#if RC_FORM == RC_CUBIC
+        for (int i = 0; i < 4; i++) none.samples[i] = -1;
+#endif
+        return none;
+    }
+#if RC_FORM == RC_CUBIC
+    return find_cubic(stamps, target, place.first, place.second);
+#else
+    typename Row::Index first = place.first, second = place.second;
+    if (first != second) {
+        const Sum weight = ratio(Sum(), target, stamps.at(first), stamps.at(second));
+        const bool only_first = weight == Sum(0), only_second = weight == Sum(1);
+        const Sum near = only_first ? Sum(1) : only_second ? Sum(0) : Sum(1) - weight;
+        return {Index(first), Index(second), near, only_first ? Sum(0) : only_second ? Sum(1) : weight};
+    }
+    // Where lines go on outside, a target on an end lies between two that are made of two samples.
+    if (args.extrapolate == LINE && stamps.at(0) < stamps.at(stamps.length - 1)) {
+        if (stamps.at(first) == stamps.at(0)) second = last_equal(stamps, step_on(stamps, first));
+        else if (first == stamps.length - 1) first = step_back(stamps, first);
+    }
+    const bool is_first = place.first == first;
+    return {Index(first), Index(second), is_first ? Sum(1) : Sum(0), is_first ? Sum(0) : Sum(1)};
+#endif
+}
+
+// How many picks from the front have their second sample before `sample` (or their first one at or
+// before it), for picks in order.
+inline u32 count_before(const Pick* picks, u32 count, Index sample) {
+    u32 low = 0;
+    while (low < count) {
+        const u32 middle = (low + count) / 2;
+        if (picks[middle].second < sample) low = middle + 1; else count = middle;
+    }
+    return low;
+}
+inline u32 count_reaching(const Pick* picks, u32 count, Index sample) {
+    u32 low = 0;
+    while (low < count) {
+        const u32 middle = (low + count) / 2;
+        if (picks[middle].first <= sample) low = middle + 1; else count = middle;
+    }
+    return low;
+}
+
+// Blocks that a multiprocessor should hold: as many as registers allow without spilling.
+#define RC_BLOCKS (RC_STRIDED ? 2 : 3)
+
+#include "add.cuh"
+
+inline Stamps<Stamp> row_targets(const Args& args, i64 row, i64 length) {
+    return {args.targets + row * args.target_strides[0], args.target_strides[1], length};
+}
+
+// The stamps of a row where they are read from.
+inline Staged<Stamp> row_stamps(const Args&, i64, i64 length, const Stamp* staged, Staged<Stamp>*) { return {staged, i32(length)}; }
+inline Stamps<Stamp> row_stamps(const Args& args, i64 row, i64 length, const Stamp*, Stamps<Stamp>*) {
+    return {args.times + row * args.time_strides[0], args.time_strides[1], length};
+}
+
+// Looks at a row: which of its targets may touch the tile.
+template <class Row> void look_at(const Args& args, i64 row, i64 start, u32 count, Stamp* staged, State& state) {
+    i64 samples = args.samples, targets = args.target_count;
+    bool usable = true;
+    if (args.lengths)
+        usable &= read_length(args.lengths, args.flags & WIDE_LENGTHS, row * args.length_stride, args.samples, samples);
+    if (args.target_lengths)
+        usable &= read_length(args.target_lengths, args.flags & WIDE_TARGET_LENGTHS, row * args.target_length_stride,
+                              args.target_count, targets);
+    __syncthreads();  // Nobody reads the last row any more.
+    if (args.flags & STAGE) {
+        const Stamps<Stamp> given = {args.times + row * args.time_strides[0], args.time_strides[1], samples};
+        for (i64 i = threadIdx.x; i < samples; i += blockDim.x) staged[i] = given.at(i);
+    }
+    if (threadIdx.x == 0) state = {samples, targets, 0, 0, true};
+    __syncthreads();
+    const Row stamps = row_stamps(args, row, samples, staged, (Row*)nullptr);
+    const Stamps<Stamp> wanted = row_targets(args, row, targets);
+    if (samples == 0) return;
+    if ((args.flags & CHECK) && (!usable || !row_is_good(args, stamps, wanted))) return;
+    find_window(args, stamps, wanted, start, count, state);
+}
+
+// Finds what the targets of a piece were made of, and which of them each sample of the tile needs.
+template <class Row>
+void fill(const Args& args, i64 row, i64 piece, u32 length, i64 start, u32 count, const Stamp* staged, const State& state,
+          Pick* picks, u32* from, u32* to) {
+    const Row stamps = row_stamps(args, row, state.samples, staged, (Row*)nullptr);
+    const Stamps<Stamp> targets = row_targets(args, row, state.targets);
+    for (u32 i = threadIdx.x; i < length; i += blockDim.x) picks[i] = find(args, stamps, targets.at(piece + i));
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
+        from[i] = state.sorted ? count_before(picks, length, Index(start + i)) : 0;
+        to[i] = state.sorted ? count_reaching(picks, length, Index(start + i)) : length;
+    }
+    __syncthreads();
+}
+
+template <class Row> void work(const Args& args, unsigned char* shared) {
+    __shared__ State state;
+    Pick* picks = (Pick*)shared;
+    u32* from = (u32*)(picks + args.piece);
+    u32* to = from + args.tile;
+    Stamp* staged = (Stamp*)(to + args.tile);
+
+    u32 unit = blockIdx.x;
+    const u32 chunk = unit % args.chunks;
+    unit /= args.chunks;
+    const i64 start = i64(unit % args.tiles) * args.tile, group = args.first_group + unit / args.tiles;
+    const u32 count = u32(min(i64(args.tile), args.samples - start));
+#if RC_PARTIAL
+    const i64 first_row = group * args.rows_per_group, last_row = min(first_row + args.rows_per_group, args.rows);
+#else
+    const i64 first_row = group, last_row = group + 1;
+#endif
+
+    // A thread keeps its column and takes one sample of each slice of the tile.
+    const i64 first_vector = i64(chunk) * args.chunk;
+    const u32 across = u32(min(i64(args.chunk), args.vectors - first_vector)), slice = blockDim.x / across;
+    const u32 lane = threadIdx.x / across;
+    const i64 column = first_vector + threadIdx.x % across;
+    const u8* grad = args.grad + column * args.grad_strides[2];
+    const u8* values = args.values + column * args.value_strides[2];
+    u8* out = args.out + group * args.out_strides[0] + start * args.out_strides[1] + column * args.out_strides[2];
+
+    bool ready = false;  // the only piece of the only row is in shared memory
+    for (u32 base = 0; base < count; base += slice) {
+        const u32 own = base + lane;
+        const bool works = lane < slice && own < count;
+        Sum sums[NUMBERS] = {};
+        for (i64 row = first_row; row < last_row; row++) {
+            if (base == 0 || last_row - first_row > 1) {
+                look_at<Row>(args, row, start, count, staged, state);
+                __syncthreads();
+                ready = false;
+            }
+            for (i64 piece = state.first; piece < state.last; piece += args.piece) {
+                if (!ready) {
+                    const u32 length = u32(min(i64(args.piece), state.last - piece));
+                    __syncthreads();  // Nobody reads the last piece any more.
+                    fill<Row>(args, row, piece, length, start, count, staged, state, picks, from, to);
+                    ready = length == state.last - state.first;
+                }
+                if (works)
+                    add(args, grad + row * args.grad_strides[0] + piece * args.grad_strides[1],
+                        values + row * args.value_strides[0], picks, from[own], to[own], Index(start + own), sums);
+            }
+        }
+        if (works) store(args, out + i64(own) * args.out_strides[1], sums);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256, RC_BLOCKS) RC_ENTRY(const __grid_constant__ Args args) {
+    extern __shared__ __align__(16) unsigned char shared[];
+    if (args.flags & STAGE) work<Staged<Stamp>>(args, shared);
+    else work<Stamps<Stamp>>(args, shared);
+}
+
+#endif

@@ -1,0 +1,190 @@
+"""The gradient of resample (linear, in the values) beside torch eager and torch.compile autograd.
+
+Every contender is checked against a float64 gradient before it is timed. Bytes: the gradient in the
+result read once, the gradient in the values written once, stamps and targets once. Floor: bytes
+over the bandwidth of a plain copy that is measured in the same run. Only the backward pass is timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+import resample as forward
+from common import Record, Target, number, options, print_table, setup
+from resample import ROWS, STAMPS, Row
+from timing import Copy, Spread, cpu_copy, event_time, gpu_copy, graph_time, neighbours, race
+
+COPY_FRACTION, AT_SIZE = 0.60, 100e6
+CHECKED_ROWS = 16
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """One set of buffers."""
+
+    times: torch.Tensor
+    targets: torch.Tensor
+    grad: torch.Tensor
+
+    def bytes(self) -> int:
+        return sum(x.nbytes for x in vars(self).values())
+
+
+def inputs(row: Row, args: argparse.Namespace, index: int) -> Inputs:
+    """As the forward benchmark has them; targets in order unless the options say otherwise."""
+    rng = np.random.default_rng([args.seed, index])
+    made = forward.Inputs.random(row, args.stamps, rng)
+    targets = made.targets
+    if args.any_order:
+        targets = targets[:, torch.from_numpy(rng.permutation(row.targets))]
+    grad = torch.randn(row.batch, row.targets, row.dim).to(row.dtype)
+    return Inputs(*(x.to(args.device) for x in (made.times, targets.contiguous(), grad)))
+
+
+def own(x: Inputs, shape: tuple[int, ...]) -> torch.Tensor:
+    arguments = (x.grad, None, x.times, x.targets, None, None, shape, "linear", "clamp", True)
+    return torch.ops.robocache.resample_backward(*arguments)
+
+
+def through(
+    form: Callable[..., torch.Tensor], x: Inputs, values: torch.Tensor
+) -> Callable[[], Any]:
+    """The backward pass alone of a forward pass in torch's words."""
+    out = form(values, x.times, x.targets)
+    return lambda: torch.autograd.grad(out, values, x.grad, retain_graph=True)[0]
+
+
+def check(name: str, row: Row, x: Inputs, result: torch.Tensor) -> float:
+    """The largest error; ends the run when it is more than rounding explains."""
+    rows = torch.randperm(row.batch)[:CHECKED_ROWS].to(x.grad.device)
+    values = torch.zeros(len(rows), row.samples, row.dim, dtype=torch.float64, device=x.grad.device)
+    values.requires_grad_()
+    times, targets = x.times[rows], x.targets[rows]
+    high = torch.searchsorted(times, targets, right=True).clamp_(1, row.samples - 1)
+    start, end = times.gather(1, high - 1), times.gather(1, high)
+    weight = ((targets - start).double() / (end - start).double()).unsqueeze(-1)
+    low, high = (i.unsqueeze(-1).expand(-1, -1, row.dim) for i in (high - 1, high))
+    out = torch.lerp(values.gather(1, low), values.gather(1, high), weight)
+    (want,) = torch.autograd.grad(out, values, x.grad[rows].double())
+    (most,) = torch.autograd.grad(
+        torch.lerp(values.gather(1, low), values.gather(1, high), weight),
+        values,
+        x.grad[rows].double().abs(),
+    )
+    # Peers round weights, products and every sum to the type of the values.
+    mine = name == "robocache"
+    slack = 16 * torch.finfo(torch.float32).eps if mine else 64 * torch.finfo(row.dtype).eps
+    error = (result[rows].double() - want).abs()
+    wrong = error > slack * (most + 1e-3) + torch.finfo(row.dtype).eps * want.abs()
+    if result.shape != (row.batch, row.samples, row.dim) or wrong.any():
+        sys.exit(f"lab: {name}: {row}: wrong gradient in {int(wrong.sum())} of {wrong.numel()}")
+    return float(error.max())
+
+
+def measure(index: int, args: argparse.Namespace, copy: Copy) -> dict[str, Any]:
+    row = ROWS[index]
+    x = inputs(row, args, index)
+    shape = (row.batch, row.samples, row.dim)
+    values = torch.randn(shape, device=args.device).to(row.dtype).requires_grad_()
+    calls: dict[str, Callable[[], Any]] = {
+        "robocache": partial(own, x, shape),
+        "eager": through(forward.by_gather, x, values),
+    }
+    if not args.no_compile:
+        torch.compiler.reset()
+        calls["compile"] = through(torch.compile(forward.by_gather, dynamic=False), x, values)
+    errors = {name: check(name, row, x, call()) for name, call in calls.items()}
+    moved = x.bytes() + values.nbytes
+    times: dict[str, dict[str, Spread]] = {}
+    with neighbours() as others:
+        if args.device == "cpu":
+            times["call"] = race({"copy": copy.call} | calls, args.seconds)
+            seen, clock = times["call"], "call"
+        else:
+            # Autograd of the peers is not captured: they are timed back to back, and so are we.
+            times["call"] = {name: event_time([call], args.seconds) for name, call in calls.items()}
+            sets = [x, *(Inputs(*(y.clone() for y in vars(x).values())) for _ in range(3))]
+            cold = [partial(own, each, shape) for each in sets]
+            times["graph_cold"] = {
+                "copy": graph_time([copy.call], args.seconds),
+                "robocache": graph_time(cold, args.seconds),
+            }
+            seen, clock = times["graph_cold"], "graph_cold"
+    bandwidth = copy.bandwidth(seen["copy"])
+    fraction = moved / seen["robocache"].median / bandwidth
+    targets = []
+    if args.device == "cuda" and moved >= AT_SIZE and not args.any_order:
+        targets.append(Target("of the copy bandwidth", fraction, COPY_FRACTION, True))
+    mine = times["call"]["robocache"].median
+    ratios = {
+        f"times_{peer}": times["call"][peer].median / mine if peer in calls else None
+        for peer in ("eager", "compile")
+    }
+    return {
+        "index": index,
+        "row": str(row),
+        "bytes": moved,
+        "floor_us": moved / bandwidth * 1e6,
+        "copy_gb_s": bandwidth / 1e9,
+        "copy_fraction": fraction,
+        "clock": clock,
+        **ratios,
+        "other_cores": others[0] if others else None,
+        "largest_error": errors,
+        "times": {
+            kind: {name: spread.json() for name, spread in spreads.items()}
+            for kind, spreads in times.items()
+        },
+        "targets": targets,
+    }
+
+
+def main() -> None:
+    parser = options(__doc__.partition("\n")[0])
+    parser.add_argument("--rows", type=forward.row_list, default=[*range(len(ROWS))], metavar="0,1")
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--any-order", action="store_true", help="targets that are not in order")
+    parser.add_argument("--stamps", choices=STAMPS, default="float32")
+    args = parser.parse_args()
+    rc = setup(args)
+    rc.resample(torch.zeros(2, 1, requires_grad=True), [0, 1], [0])  # registers the ops
+    record = Record("backward", args)
+    copy = cpu_copy(args.threads) if args.device == "cpu" else gpu_copy()
+    record.ceilings = {"copy": copy.name, "copy_bytes": copy.bytes_moved}
+    rows = []
+    for index in args.rows:
+        print(f"  {ROWS[index]} ...", flush=True)
+        rows.append(measure(index, args, copy))
+    print("\ngradient of resample, median in us")
+    print_table(
+        ["B,S,T,D", "floor", "own", "own, call", "of copy", "x eager", "x compile"],
+        [
+            [
+                row["row"],
+                number(row["floor_us"]),
+                number(row["times"][row["clock"]]["robocache"]["median_us"]),
+                number(row["times"]["call"]["robocache"]["median_us"]),
+                number(row["copy_fraction"], 2),
+                number(row["times_eager"]),
+                number(row["times_compile"]),
+            ]
+            for row in rows
+        ],
+    )
+    for row in rows:
+        for target in row["targets"]:
+            print(f"{row['row']:<24}  {target}")
+    record.rows = [row | {"targets": [target.json() for target in row["targets"]]} for row in rows]
+    record.finish()
+
+
+if __name__ == "__main__":
+    main()
