@@ -12,8 +12,10 @@ mod loader;
 mod numpy;
 mod options;
 mod output;
+mod points;
 mod resample;
 mod torch;
+mod voxelize;
 
 use pyo3::prelude::*;
 
@@ -30,6 +32,13 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", robocache::VERSION)?;
     module.add_function(wrap_pyfunction!(command_line, module)?)?;
     module.add_function(wrap_pyfunction!(resample::resample, module)?)?;
+    module.add_function(wrap_pyfunction!(voxelize::voxelize, module)?)?;
+    module.add_function(wrap_pyfunction!(voxelize::group_points, module)?)?;
+    module.add_function(wrap_pyfunction!(voxelize::gather_voxels, module)?)?;
+    module.add_function(wrap_pyfunction!(points::transform_points, module)?)?;
+    module.add_function(wrap_pyfunction!(points::crop_box, module)?)?;
+    module.add_function(wrap_pyfunction!(points::unproject, module)?)?;
+    module.add_function(wrap_pyfunction!(points::farthest_points, module)?)?;
     module.add_function(wrap_pyfunction!(dataset::open_dataset, module)?)?;
     module.add_function(wrap_pyfunction!(cache::open_cache, module)?)?;
     module.add_function(wrap_pyfunction!(cache::ingest_dataset, module)?)?;

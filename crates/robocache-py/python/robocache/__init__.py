@@ -16,8 +16,11 @@ from robocache._core import (
     Finding,
     StreamInfo,
     __version__,
+    farthest_points,
     resample,
     synchronize,
+    transform_points,
+    unproject,
     warmup,
 )
 from robocache._data import Ingested, dataset, ingest, open
@@ -33,10 +36,12 @@ from robocache._errors import (
     Unsupported,
 )
 from robocache._loader import Loader
+from robocache._points import Cropped, SparseVoxels, crop_box, voxelize
 
 __all__ = [
     "Cache",
     "CorruptData",
+    "Cropped",
     "Dataset",
     "DeviceLost",
     "Episode",
@@ -50,14 +55,20 @@ __all__ = [
     "NoDevice",
     "OutOfMemory",
     "RoboCacheError",
+    "SparseVoxels",
     "StreamInfo",
     "Unsupported",
     "__version__",
+    "crop_box",
     "dataset",
+    "farthest_points",
     "ingest",
     "open",
     "presets",
     "resample",
     "synchronize",
+    "transform_points",
+    "unproject",
+    "voxelize",
     "warmup",
 ]

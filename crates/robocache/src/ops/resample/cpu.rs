@@ -8,6 +8,7 @@ use super::cells::Cell;
 use super::locate::{Pick, Rules, Stamp, Stamps};
 use super::{Dims, Extrapolate, Method, Resample};
 use crate::cpu::{Simd, for_each, is_worth_sharing, simd};
+use crate::ops::rows::{clamped_length, given_length, strides};
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Error, Outputs, Result};
 
@@ -67,22 +68,6 @@ struct Rows<'a, S> {
 
 // SAFETY: the pointers come from tensor views, which are Sync.
 unsafe impl<S: Sync> Sync for Rows<'_, S> {}
-
-/// A length as it was given, which may be anything.
-fn given_length(lengths: &TensorRef<'_>, stride: isize, row: usize) -> i64 {
-    let offset = row as isize * stride;
-    // SAFETY: row < batch, and the stride is 0 or that of a `[B]` view of this dtype.
-    unsafe {
-        match lengths.dtype() {
-            DType::I32 => i64::from(lengths.data().cast::<i32>().offset(offset).read()),
-            _ => lengths.data().cast::<i64>().offset(offset).read(),
-        }
-    }
-}
-
-fn clamped_length(lengths: Option<TensorRef<'_>>, stride: isize, row: usize, most: usize) -> usize {
-    lengths.map_or(most, |lengths| usize::try_from(given_length(&lengths, stride, row)).unwrap_or(0).min(most))
-}
 
 impl<'a, S: Stamp> Rows<'a, S> {
     fn new(op: &Resample<'a>, dims: &'a Dims) -> Self {
@@ -245,7 +230,7 @@ fn compute<S: Stamp, C: Cell>(
         },
         missing: C::from_bits(op.values.dtype().missing_bits()),
         values: op.values.data().cast(),
-        out_strides: super::strides(output.view()),
+        out_strides: strides(output.view()),
         out: output.data_mut().cast(),
         valid,
         valid_strides,

@@ -15,6 +15,7 @@ use std::str::FromStr;
 
 pub(crate) use cuda::{KERNELS, describe as describe_finding};
 
+use super::rows::{Batch, by_name, name_of, strides};
 use crate::cuda::Launcher;
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Error, Op, OutputSpec, Outputs, Result, ensure};
@@ -85,17 +86,6 @@ impl fmt::Display for Extrapolate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(name_of(&Self::NAMES, self))
     }
-}
-
-fn by_name<T: Copy>(argument: &'static str, names: &[(&'static str, T)], wanted: &str) -> Result<T> {
-    names.iter().find(|(name, _)| *name == wanted).map(|&(_, value)| value).ok_or_else(|| {
-        let known: Vec<_> = names.iter().map(|(name, _)| *name).collect();
-        Error::invalid(argument, format!("expected one of {}, got {wanted:?}", known.join(", ")))
-    })
-}
-
-fn name_of<T: PartialEq>(names: &[(&'static str, T)], wanted: &T) -> &'static str {
-    names.iter().find(|(_, value)| value == wanted).map_or("?", |(name, _)| name)
 }
 
 /// Values at target times. Output 0 is `out [B,T,D]` with the dtype of the values, output 1, when
@@ -205,42 +195,6 @@ fn valid_output(out: &mut Outputs<'_, '_>) -> (*mut u8, [isize; 2]) {
         Some(output) => (output.data_mut(), strides(output.view())),
         None => (std::ptr::null_mut(), [0; 2]),
     }
-}
-
-/// The batch that all arguments agree on.
-#[derive(Default)]
-struct Batch {
-    size: Option<(usize, &'static str)>,
-}
-
-impl Batch {
-    /// Takes in an argument whose axes beside the batch are `inner`; returns its batch size.
-    fn add(&mut self, name: &'static str, tensor: &TensorRef<'_>, inner: usize) -> Result<Option<usize>> {
-        if tensor.layout().rank() == inner {
-            return Ok(None);
-        }
-        let size = tensor.shape()[0];
-        match self.size {
-            Some((known, first)) if known != 1 && size != 1 => {
-                ensure!(size == known, name, "batch of {size}, but {first} has a batch of {known}");
-            }
-            Some((known, _)) if known != 1 => {}
-            _ => self.size = Some((size, name)),
-        }
-        Ok(Some(size))
-    }
-}
-
-/// Strides of the batch axis and the `inner` last ones; the batch's is 0 when it is shared.
-fn strides<const N: usize>(tensor: &TensorRef<'_>) -> [isize; N] {
-    let layout = tensor.layout();
-    let mut strides = [0; N];
-    let skipped = N - layout.rank().min(N);
-    strides[skipped..].copy_from_slice(&layout.strides()[..N - skipped]);
-    if skipped == 0 && layout.shape()[0] == 1 {
-        strides[0] = 0;
-    }
-    strides
 }
 
 impl Op for Resample<'_> {
