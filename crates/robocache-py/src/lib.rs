@@ -35,6 +35,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(voxelize::voxelize, module)?)?;
     module.add_function(wrap_pyfunction!(voxelize::group_points, module)?)?;
     module.add_function(wrap_pyfunction!(voxelize::gather_voxels, module)?)?;
+    module.add_function(wrap_pyfunction!(voxelize::voxelize_backward, module)?)?;
     module.add_function(wrap_pyfunction!(points::transform_points, module)?)?;
     module.add_function(wrap_pyfunction!(points::crop_box, module)?)?;
     module.add_function(wrap_pyfunction!(points::unproject, module)?)?;

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use robocache::ops::Voxelize;
-use robocache::ops::voxelize::{GatherVoxels, Grid, GroupPoints, Reduce};
+use robocache::ops::voxelize::{GatherVoxels, Grid, GroupPoints, Reduce, VoxelizeBackward};
 use robocache::{Context, Error, Op, Result, prepare};
 
 use crate::cuda::Stream;
@@ -159,6 +159,48 @@ pub(crate) fn gather_voxels<'py>(
     let results = output::run(&prepared, &points, None, &stream)?;
     let inputs = [Some(&points), features.as_ref(), Some(&cells), Some(&starts), Some(&order), Some(&count)];
     stream.keep_alive(inputs.into_iter().flatten())?;
+    one_or_tuple(py, results)
+}
+
+/// The gradient of features from that of their reduction; `groups` are those of `group_points`.
+#[pyfunction]
+#[pyo3(signature = (points, features, grad, groups, *, reduce, sparse=false, stream=None))]
+pub(crate) fn voxelize_backward<'py>(
+    points: &Bound<'py, PyAny>,
+    features: &Bound<'py, PyAny>,
+    grad: &Bound<'py, PyAny>,
+    groups: &Bound<'py, PyTuple>,
+    reduce: &Bound<'py, PyAny>,
+    sparse: bool,
+    stream: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = points.py();
+    let fail = |error: Error| errors::to_python(py, &error.op(VoxelizeBackward::NAME));
+    let features = Input::new("features", features).map_err(fail)?;
+    let stream = Stream::of(&features, stream).map_err(fail)?;
+    let points = Input::on_stream("points", points, &stream).map_err(fail)?;
+    let grad = Input::on_stream("grad", grad, &stream).map_err(fail)?;
+    let group = |name, index| Input::on_stream(name, &groups.get_item(index)?, &stream).map_err(fail);
+    let [cells, starts, order, count] =
+        [group("cells", 0)?, group("starts", 1)?, group("order", 2)?, group("count", 5)?];
+    let build = || -> Result<_> {
+        Ok(VoxelizeBackward {
+            features: features.view()?,
+            points: points.view()?,
+            reduce: options::choice("reduce", Some(reduce), Reduce::Sum)?,
+            grad: grad.view()?,
+            sparse,
+            cells: cells.view()?,
+            starts: starts.view()?,
+            order: order.view()?,
+            count: count.view()?,
+        })
+    };
+    let op = build().map_err(fail)?;
+    let context = Context { stream: stream.handle, ..Context::default() };
+    let prepared = prepare(&op, &context).map_err(fail)?;
+    let results = output::run(&prepared, &features, None, &stream)?;
+    stream.keep_alive([&features, &points, &grad, &cells, &starts, &order, &count])?;
     one_or_tuple(py, results)
 }
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-import cases_clouds
+import cases_points
 import robocache as rc
 from generate import EPOCH_NS, Case, random_values
 from helpers import COPIED, FLOATS, dtype_of
@@ -245,7 +245,7 @@ RESAMPLE_FAILURES = (
 
 TABLE: dict[str, Row] = {
     "resample": Row(RESAMPLE_SAMPLES, RESAMPLE_FAILURES),
-    **cases_clouds.ROWS,
+    **cases_points.ROWS,
 }
 
 

@@ -36,7 +36,14 @@ from robocache._errors import (
     Unsupported,
 )
 from robocache._loader import Loader
-from robocache._points import Cropped, SparseVoxels, crop_box, voxelize
+from robocache._points import (
+    Cropped,
+    SparseVoxels,
+    crop_box,
+    voxelize,
+    voxelize_depth,
+    voxelize_pointcloud,
+)
 
 __all__ = [
     "Cache",
@@ -70,5 +77,7 @@ __all__ = [
     "transform_points",
     "unproject",
     "voxelize",
+    "voxelize_depth",
+    "voxelize_pointcloud",
     "warmup",
 ]

@@ -34,6 +34,7 @@ __all__ = [
     "transform_points",
     "unproject",
     "voxelize",
+    "voxelize_backward",
     "warmup",
 ]
 
@@ -153,6 +154,16 @@ def gather_voxels(
     max_points: int | None = None,
     stream: Any = None,
 ) -> tuple[Any, ...]: ...
+def voxelize_backward(
+    points: Any,
+    features: _Values,
+    grad: Any,
+    groups: tuple[Any, Any, Any, Any, Any, Any],
+    *,
+    reduce: _Reduce,
+    sparse: bool = False,
+    stream: Any = None,
+) -> _Values: ...
 def transform_points(
     points: _Values,
     pose: _HasDLPack | _Numbers,

@@ -232,3 +232,111 @@ def crop_box(
     most = int(kept.max()) if kept.ndim and len(kept) else int(kept) if not kept.ndim else 0
     most = min(max(most, 0), index.shape[-1])
     return Cropped(moved[..., :most, :], index[..., :most], kept)
+
+
+def voxelize_backward(
+    points: Any,
+    features: Any,
+    grad: Any,
+    *,
+    origin: Any,
+    voxel_size: Any,
+    shape: Any,
+    reduce: str,
+    lengths: Any = None,
+    max_voxels: int | None = None,
+    sparse: bool = False,
+    stream: Any = None,
+) -> Any:
+    """The gradient of `features` from `grad`, that of what `voxelize` made of them.
+
+    Sum: all of the cell's gradient; mean: its part; max and min: to the first point that holds the
+    value. Points outside of the grid get 0. Nothing is added up: the same bits on every run.
+    """
+    groups = _core.group_points(
+        points,
+        origin=origin,
+        voxel_size=voxel_size,
+        shape=shape,
+        lengths=lengths,
+        max_voxels=max_voxels,
+        stream=stream,
+        check=False,
+    )
+    return _core.voxelize_backward(
+        points,
+        features,
+        grad.contiguous() if hasattr(grad, "contiguous") else grad,
+        groups,
+        reduce=reduce,  # type: ignore[arg-type]
+        sparse=sparse,
+        stream=stream,
+    )
+
+
+def voxelize_depth(
+    depth: Any,
+    intrinsics: Any,
+    extrinsics: Any = None,
+    depth_scale: float = 1e-3,
+    *,
+    features: Any = None,
+    origin: Any,
+    voxel_size: Any,
+    shape: Any,
+    stream: Any = None,
+    device: Any = None,
+    **options: Any,
+) -> Any:
+    """Depth images to a grid: `unproject`, then `voxelize`, bit for bit.
+
+    What lies outside of the grid is dropped, and so is masked depth: `return_dropped` counts both.
+    The points are temporary: 12 bytes for each pixel until the call is done.
+
+    Args:
+        depth, intrinsics, extrinsics, depth_scale: as for `unproject`.
+        features: `[B,H*W,F]` or `[H*W,F]`, row by row of the image, such as colours.
+        origin, voxel_size, shape, **options: as for `voxelize`, but `lengths`.
+
+    Returns:
+        What `voxelize` returns.
+    """
+    if "lengths" in options:
+        raise invalid("lengths", "an image has no padding", "voxelize_depth")
+    points = _core.unproject(
+        depth, intrinsics, extrinsics, depth_scale, device=device, stream=stream
+    )
+    return voxelize(
+        points,
+        features,
+        origin=origin,
+        voxel_size=voxel_size,
+        shape=shape,
+        stream=stream,
+        **options,
+    )
+
+
+def voxelize_pointcloud(
+    points: Any,
+    features: Any = None,
+    grid_min: Any = (-10.0, -10.0, -10.0),
+    voxel_size: Any = 0.1,
+    grid_size: Any = (128, 128, 128),
+    mode: str = "occupancy",
+    backend: str | None = None,
+) -> Any:
+    """The older name of `voxelize`: occupancy and counts in int32, `backend` for `device`."""
+    if backend not in (None, "cpu", "cuda"):
+        raise invalid("backend", f"expected cpu or cuda, got {backend!r}", "voxelize_pointcloud")
+    reduces = mode in ("sum", "mean", "max", "min")
+    return voxelize(
+        points,
+        features if reduces else None,
+        origin=grid_min,
+        voxel_size=voxel_size,
+        shape=grid_size,
+        reduce=mode,
+        dtype=None if reduces else "int32",
+        device=backend,
+    )

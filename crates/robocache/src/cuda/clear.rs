@@ -17,23 +17,23 @@ pub(crate) static CLEAR_KERNELS: KernelFamily = KernelFamily {
 #[derive(Clone, Copy)]
 struct ClearArgs {
     areas: [*mut u8; 3],
-    words: [u64; 3],
+    bytes: [u64; 3],
 }
 
-/// Sets up to three areas, each of so many bytes, a multiple of 4, to 0; nothing for none.
+/// Sets up to three areas, each of so many bytes, to 0; nothing for none.
 ///
 /// # Safety
-/// The areas must be writable on the launcher's GPU, until the stream has passed, and aligned to 4.
+/// The areas must be writable on the launcher's GPU, until the stream has passed.
 pub(crate) unsafe fn clear(launcher: &Launcher<'_>, areas: &[(*mut u8, usize)]) -> Result<()> {
-    let mut args = ClearArgs { areas: [std::ptr::null_mut(); 3], words: [0; 3] };
+    let mut args = ClearArgs { areas: [std::ptr::null_mut(); 3], bytes: [0; 3] };
     for (index, (area, bytes)) in areas.iter().filter(|(area, _)| !area.is_null()).take(3).enumerate() {
         args.areas[index] = *area;
-        args.words[index] = *bytes as u64 / 4;
+        args.bytes[index] = *bytes as u64;
     }
-    let most = args.words.iter().copied().max().unwrap_or(0);
+    let most = args.bytes.iter().copied().max().unwrap_or(0);
     if most == 0 && !launcher.only_loads() {
         return Ok(());
     }
     // SAFETY: the caller's promise.
-    unsafe { launcher.launch(&CLEAR_KERNELS, 0, Grid::for_items(most.div_ceil(4)), &args) }
+    unsafe { launcher.launch(&CLEAR_KERNELS, 0, Grid::for_items(most.div_ceil(16)), &args) }
 }

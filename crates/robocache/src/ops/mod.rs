@@ -59,5 +59,6 @@ pub(crate) fn kernel_families() -> Vec<&'static KernelFamily> {
         &voxelize::REDUCE_KERNELS,
         &voxelize::GROUP_KERNELS,
         &voxelize::GATHER_KERNELS,
+        &voxelize::BACKWARD_KERNELS,
     ]
 }

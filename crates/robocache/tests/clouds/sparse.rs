@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use robocache::ops::voxelize::{GatherVoxels, Grid, GroupPoints, Reduce};
+use robocache::ops::voxelize::{GatherVoxels, Grid, GroupPoints, Reduce, VoxelizeBackward};
 use robocache::{DType, ErrorKind, Tensor, TensorRef, run};
 
 use crate::harness::{OnGpu, Random, SHAPES, Shape, assert_same, floats, numbers, points, run_on, some_gpu};
@@ -195,6 +195,109 @@ fn a_gpu_makes_the_same_rows() {
                     let views = [0, 1, 2, 3].map(|index| groups.view(index));
                     let op = gather(there.view(0), there.view(1), grid, views, rows, reduce);
                     assert_same(&run_on(gpu, &op).unwrap(), &want, &format!("{reduce} {context}"));
+                }
+            }
+        }
+    }
+}
+
+fn backward<'a>(
+    case: &'a Case,
+    groups: &'a [Tensor],
+    grad: &'a Tensor,
+    reduce: Reduce,
+    sparse: bool,
+) -> VoxelizeBackward<'a> {
+    let [cells, starts, order, count] = [0, 1, 2, 5].map(|index| groups[index].view());
+    VoxelizeBackward {
+        features: case.features.view(),
+        points: case.points.view(),
+        reduce,
+        grad: grad.view(),
+        sparse,
+        cells,
+        starts,
+        order,
+        count,
+    }
+}
+
+fn gradient(case: &Case, groups: &[Tensor], sparse: bool) -> Tensor {
+    let width = case.features.shape()[2];
+    let rows = if sparse {
+        numbers(&groups[5])[0] as usize
+    } else {
+        case.points.shape()[0] * case.grid.shape.iter().product::<usize>()
+    };
+    let mut random = Random::new(rows as u64);
+    floats(&(0..rows * width).map(|_| random.part()).collect::<Vec<_>>(), &[rows, width], case.features.dtype())
+}
+
+#[test]
+fn gradients_reach_the_points_that_made_the_cell() {
+    for (seed, shape) in (0u64..).zip(SHAPES) {
+        let case = Case::new(seed, shape, 2, 400, 3, (DType::F32, DType::F64), small());
+        let groups = run(&case.group(None)).unwrap();
+        let (inverse, features) = (numbers(&groups[3]), numbers(&case.features));
+        let cells = numbers(&groups[0]);
+        for sparse in [false, true] {
+            let grad = gradient(&case, &groups, sparse);
+            for reduce in [Reduce::Sum, Reduce::Mean, Reduce::Max, Reduce::Min] {
+                let got = numbers(&run(&backward(&case, &groups, &grad, reduce, sparse)).unwrap()[0]);
+                for point in 0..800 {
+                    let mates: Vec<_> = (0..800).filter(|&p| inverse[p] == inverse[point]).collect();
+                    for column in 0..3 {
+                        let value = |p: usize| features[3 * p + column];
+                        let chosen = match reduce {
+                            Reduce::Max => mates.iter().copied().reduce(|a, b| if value(b) > value(a) { b } else { a }),
+                            Reduce::Min => mates.iter().copied().reduce(|a, b| if value(b) < value(a) { b } else { a }),
+                            _ => Some(point),
+                        };
+                        let want = if inverse[point] < 0.0 || chosen != Some(point) {
+                            0.0
+                        } else {
+                            let row = inverse[point] as usize;
+                            let place = if sparse { row } else { cells[row] as usize };
+                            let whole = numbers(&grad)[3 * place + column];
+                            if reduce == Reduce::Mean { whole / mates.len() as f64 } else { whole }
+                        };
+                        assert_eq!(got[3 * point + column], want, "{reduce} {sparse} {point} {}", case.text);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_gpu_makes_the_same_gradients() {
+    let Some(gpu) = some_gpu() else { return };
+    for (seed, shape) in (0u64..).zip(SHAPES) {
+        for (count, width, dtype) in
+            [(300, 3, DType::F32), (700, 1, DType::F16), (129, 40, DType::BF16), (1, 5, DType::F64)]
+        {
+            let case = Case::new(seed, shape, 3, count, width, (DType::F32, dtype), small());
+            let groups = run(&case.group(None)).unwrap();
+            for sparse in [false, true] {
+                let grad = gradient(&case, &groups, sparse);
+                let there = OnGpu::new(
+                    gpu,
+                    &[&case.features, &case.points, &grad, &groups[0], &groups[1], &groups[2], &groups[5]],
+                );
+                for reduce in [Reduce::Sum, Reduce::Mean, Reduce::Max, Reduce::Min] {
+                    let op = backward(&case, &groups, &grad, reduce, sparse);
+                    let want = run(&op).unwrap();
+                    let remote = VoxelizeBackward {
+                        features: there.view(0),
+                        points: there.view(1),
+                        grad: there.view(2),
+                        cells: there.view(3),
+                        starts: there.view(4),
+                        order: there.view(5),
+                        count: there.view(6),
+                        ..op
+                    };
+                    assert_same(&run_on(gpu, &remote).unwrap(), &want, &format!("{reduce} {sparse} {}", case.text));
                 }
             }
         }

@@ -65,7 +65,7 @@ fn with_points<T: Scalar>(
         // SAFETY: `[B,X,Y,Z]` int32, row-major, or as much memory to work in.
         unsafe { fill(counts.cast(), DType::I32, 0, dims.all_cells, context)? };
         let counts = Shared(counts);
-        cloud.for_each_run(targets, context, &|cell, points| {
+        cloud.for_each_run(targets, (counts.get().cast(), 4), context, &|cell, points| {
             // SAFETY: a cell of the grid; aligned as int32 is.
             unsafe { AtomicI32::from_ptr(counts.get().add(cell as usize)) }.fetch_add(points, Relaxed);
         })?;
@@ -81,20 +81,21 @@ fn with_points<T: Scalar>(
     unsafe { fill(targets.out, dims.dtype, dims.fill, dims.all_cells, context)? };
     let (out, one) = (Shared(targets.out), dims.one);
     let again = Targets { dropped: if counts.is_null() { targets.dropped } else { std::ptr::null_mut() }, ..*targets };
-    match dims.dtype.size() {
-        1 => cloud.for_each_run(&again, context, &|cell, _| {
+    let slots = (targets.out, dims.dtype.size());
+    match slots.1 {
+        1 => cloud.for_each_run(&again, slots, context, &|cell, _| {
             // SAFETY: a cell of the grid. Stores of one value may meet.
             unsafe { AtomicU8::from_ptr(out.get().add(cell as usize)) }.store(one as u8, Relaxed);
         }),
-        2 => cloud.for_each_run(&again, context, &|cell, _| {
+        2 => cloud.for_each_run(&again, slots, context, &|cell, _| {
             // SAFETY: as above, aligned as its dtype is.
             unsafe { AtomicU16::from_ptr(out.get().cast::<u16>().add(cell as usize)) }.store(one as u16, Relaxed);
         }),
-        4 => cloud.for_each_run(&again, context, &|cell, _| {
+        4 => cloud.for_each_run(&again, slots, context, &|cell, _| {
             // SAFETY: as above.
             unsafe { AtomicU32::from_ptr(out.get().cast::<u32>().add(cell as usize)) }.store(one as u32, Relaxed);
         }),
-        _ => cloud.for_each_run(&again, context, &|cell, _| {
+        _ => cloud.for_each_run(&again, slots, context, &|cell, _| {
             // SAFETY: as above.
             unsafe { AtomicU64::from_ptr(out.get().cast::<u64>().add(cell as usize)) }.store(one, Relaxed);
         }),
@@ -131,28 +132,49 @@ impl<'a, T: Scalar> Finder<'a, T> {
         })
     }
 
-    /// Calls `visit(cell, points)` for each run of points in one cell, and counts the dropped.
-    fn for_each_run(&self, targets: &Targets, context: &Context<'_>, visit: &(impl Fn(u64, i32) + Sync)) -> Result<()> {
-        let dropped = Shared(targets.dropped);
+    /// Calls `visit(cell, points)` for each run of points in one cell, and counts the dropped. `slots`
+    /// is where cells of `size` bytes lie: they are asked for a few points ahead.
+    fn for_each_run(
+        &self,
+        targets: &Targets,
+        slots: (*mut u8, usize),
+        context: &Context<'_>,
+        visit: &(impl Fn(u64, i32) + Sync),
+    ) -> Result<()> {
+        const AHEAD: usize = 64;
+        const NOWHERE: u64 = u64::MAX;
+        let (dropped, slots, size) = (Shared(targets.dropped), Shared(slots.0), slots.1);
         self.for_each_part(context, &|row, first, end| {
             let end = end.min(self.cloud.length(self.lengths, row));
             let base = row as u64 * self.per_row;
-            let (mut before, mut run, mut lost) = (None, 0, 0u64);
-            for index in first..end {
-                // SAFETY: the row and the point exist.
-                let cell = self.cells.find(unsafe { self.points.at(row, index) });
-                lost += u64::from(cell.is_none());
-                if cell == before {
-                    run += 1;
-                    continue;
+            let mut found = [NOWHERE; AHEAD];
+            let (mut before, mut run, mut lost) = (NOWHERE, 0, 0u64);
+            let mut start = first;
+            while start < end {
+                let count = (end - start).min(AHEAD);
+                for (index, found) in (start..end).zip(&mut found) {
+                    // SAFETY: the row and the point exist.
+                    let cell = self.cells.find(unsafe { self.points.at(row, index) });
+                    *found = cell.map_or(NOWHERE, |cell| base + cell);
+                    if let Some(cell) = cell {
+                        prefetch(slots.get().wrapping_add((base + cell) as usize * size));
+                    }
                 }
-                if let Some(cell) = before {
-                    visit(base + cell, run);
+                for &cell in &found[..count] {
+                    lost += u64::from(cell == NOWHERE);
+                    if cell == before {
+                        run += 1;
+                        continue;
+                    }
+                    if before != NOWHERE {
+                        visit(before, run);
+                    }
+                    (before, run) = (cell, 1);
                 }
-                (before, run) = (cell, 1);
+                start += count;
             }
-            if let Some(cell) = before {
-                visit(base + cell, run);
+            if before != NOWHERE {
+                visit(before, run);
             }
             add_dropped(dropped, row, lost);
         })
@@ -186,6 +208,18 @@ impl<'a, T: Scalar> Finder<'a, T> {
             add_dropped(dropped, row, lost);
         })
     }
+}
+
+/// Asks for a cell that is about to be written; a hint, so any address will do.
+#[inline(always)]
+fn prefetch(slot: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: fetching ahead has no effect on memory and does not fault.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(slot.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = slot;
 }
 
 fn add_dropped(dropped: Shared<i64>, row: usize, lost: u64) {

@@ -5,6 +5,7 @@
 //! are reduced in the order of the points, in f64 (see `reduce.rs`), so every result has the same
 //! bits on every run and on every backend.
 
+mod backward;
 mod cpu;
 mod cuda;
 mod grid;
@@ -15,6 +16,8 @@ mod sparse_cuda;
 use std::fmt;
 use std::str::FromStr;
 
+pub(crate) use backward::BACKWARD_KERNELS;
+pub use backward::{BackwardDims, VoxelizeBackward};
 pub(crate) use cuda::{REDUCE_KERNELS, SCATTER_KERNELS, WRITE_KERNELS, describe as describe_finding};
 pub use grid::Grid;
 pub use sparse::{GatherDims, GatherVoxels, GroupDims, GroupPoints};

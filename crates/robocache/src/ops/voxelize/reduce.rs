@@ -64,7 +64,7 @@ impl Members for [Pair] {
 
 /// A number whose order as an integer is that of floats, -0 below +0; NaN above all.
 #[inline(always)]
-fn order_of(number: f64, least: bool) -> i64 {
+pub(crate) fn order_of(number: f64, least: bool) -> i64 {
     let number = if number.is_nan() { if least { -f64::NAN.abs() } else { f64::NAN.abs() } } else { number };
     let bits = number.to_bits() as i64;
     let order = bits ^ ((bits >> 63) & i64::MAX);

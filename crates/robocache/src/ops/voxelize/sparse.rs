@@ -116,7 +116,7 @@ pub(super) struct GroupTargets {
 }
 
 /// The address of an output, which must be row-major.
-fn row_major(out: &mut Outputs<'_, '_>, index: usize) -> Result<*mut u8> {
+pub(super) fn row_major(out: &mut Outputs<'_, '_>, index: usize) -> Result<*mut u8> {
     let output = out.get(index).ok_or_else(|| Error::invalid("out", "is missing"))?;
     let layout = output.view().layout();
     ensure!(layout.is_contiguous(), "out", "expected a row-major tensor, got {layout:?}");
@@ -223,26 +223,25 @@ pub struct GatherDims {
     pub(super) voxel_dtype: DType,
 }
 
-impl GatherVoxels<'_> {
-    fn check_groups(&self, cloud: &Cloud) -> Result<()> {
-        let total = cloud.total();
-        let expected = [
-            ("cells", &self.cells, DType::I64, &[total][..]),
-            ("starts", &self.starts, DType::I32, &[total + 1]),
-            ("order", &self.order, DType::I32, &[total]),
-            ("count", &self.count, DType::I64, &[]),
-        ];
-        for (name, tensor, dtype, shape) in expected {
-            ensure!(
-                tensor.dtype() == dtype && tensor.shape() == shape && tensor.layout().is_contiguous(),
-                name,
-                "expected {dtype} {shape:?} as grouping wrote it, got {} {:?}",
-                tensor.dtype(),
-                tensor.shape()
-            );
-        }
-        Ok(())
+/// Refuses groups that grouping these points cannot have written.
+pub(super) fn check_groups(groups: [&TensorRef<'_>; 4], cloud: &Cloud) -> Result<()> {
+    let total = cloud.total();
+    let expected = [
+        ("cells", DType::I64, &[total][..]),
+        ("starts", DType::I32, &[total + 1]),
+        ("order", DType::I32, &[total]),
+        ("count", DType::I64, &[]),
+    ];
+    for ((name, dtype, shape), tensor) in expected.into_iter().zip(groups) {
+        ensure!(
+            tensor.dtype() == dtype && tensor.shape() == shape && tensor.layout().is_contiguous(),
+            name,
+            "expected {dtype} {shape:?} as grouping wrote it, got {} {:?}",
+            tensor.dtype(),
+            tensor.shape()
+        );
     }
+    Ok(())
 }
 
 impl Op for GatherVoxels<'_> {
@@ -274,7 +273,7 @@ impl Op for GatherVoxels<'_> {
         } else {
             ensure!(!self.reduce.uses_features(), "features", "{} reduces features, and there are none", self.reduce);
         }
-        self.check_groups(&cloud)?;
+        check_groups([&self.cells, &self.starts, &self.order, &self.count], &cloud)?;
         let voxel_dtype = match (self.points.dtype(), dtype) {
             (a, b) if a == b => a,
             (DType::F64, _) | (_, DType::F64) => DType::F64,
@@ -304,7 +303,7 @@ impl Op for GatherVoxels<'_> {
 
     fn cpu(&self, dims: &GatherDims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
         let targets = GatherTargets::new(self, out)?;
-        let groups = Groups::new(self, dims);
+        let groups = Groups::new([self.cells, self.starts, self.order, self.count], self.rows, dims.cloud.total());
         with_float!(dims.voxel_dtype, hard_voxels, self, dims, &targets, &groups, context)?;
         with_float!(dims.dtype, reduced_rows, self, dims, &targets, &groups, context)
     }
@@ -334,14 +333,16 @@ impl GatherTargets {
 }
 
 /// The groups of points on the host. What is read is clamped, since others may have written it.
-struct Groups<'a> {
-    rows: usize,
+pub(super) struct Groups<'a> {
+    pub(super) rows: usize,
     total: usize,
-    op: &'a GatherVoxels<'a>,
+    cells: TensorRef<'a>,
+    starts: TensorRef<'a>,
+    order: TensorRef<'a>,
 }
 
 /// The points of a group, in their order.
-struct Group<'a> {
+pub(super) struct Group<'a> {
     order: &'a [i32],
     last: u64,
 }
@@ -358,26 +359,26 @@ impl Members for Group<'_> {
 }
 
 impl<'a> Groups<'a> {
-    fn new(op: &'a GatherVoxels<'a>, dims: &GatherDims) -> Self {
-        let total = dims.cloud.total();
+    /// Cells, starts, order and count of so many points, of which at most `most` rows are meant.
+    pub(super) fn new([cells, starts, order, count]: [TensorRef<'a>; 4], most: usize, total: usize) -> Self {
         // SAFETY: a single int64.
-        let count = unsafe { op.count.data().cast::<i64>().read() };
-        let rows = usize::try_from(count).unwrap_or(0).min(op.rows).min(total);
-        Self { rows, total, op }
+        let count = unsafe { count.data().cast::<i64>().read() };
+        let rows = usize::try_from(count).unwrap_or(0).min(most).min(total);
+        Self { rows, total, cells, starts, order }
     }
 
-    fn cell(&self, row: usize) -> u64 {
+    pub(super) fn cell(&self, row: usize) -> u64 {
         // SAFETY: the row is one of `cells`.
-        unsafe { self.op.cells.data().cast::<u64>().add(row).read() }
+        unsafe { self.cells.data().cast::<u64>().add(row).read() }
     }
 
-    fn points(&self, row: usize) -> Group<'a> {
+    pub(super) fn points(&self, row: usize) -> Group<'a> {
         // SAFETY: `starts` has one more than there are rows, `order` as many as points.
-        let at = |row: usize| unsafe { self.op.starts.data().cast::<i32>().add(row).read() };
+        let at = |row: usize| unsafe { self.starts.data().cast::<i32>().add(row).read() };
         let end = usize::try_from(at(row + 1)).unwrap_or(0).min(self.total);
         let start = usize::try_from(at(row)).unwrap_or(0).min(end);
         // SAFETY: as above.
-        let order = unsafe { std::slice::from_raw_parts(self.op.order.data().cast::<i32>().add(start), end - start) };
+        let order = unsafe { std::slice::from_raw_parts(self.order.data().cast::<i32>().add(start), end - start) };
         Group { order, last: self.total.saturating_sub(1) as u64 }
     }
 }
