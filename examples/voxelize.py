@@ -69,7 +69,7 @@ def picture(counts: np.ndarray) -> np.ndarray:
     top = np.where(occupied.any(axis=2), depth - 1 - occupied[..., ::-1].argmax(axis=2), 0)
     parts = [colours(top / max(depth - 1, 1), ~occupied.any(axis=2))]
     for part in (0.3, 0.5, 0.7):
-        slab = np.log1p(counts[int(part * len(counts))])
+        slab = np.log1p(counts[int(part * len(counts))].T[::-1])  # z upwards
         parts.append(colours(slab / max(slab.max(), 1e-9), slab == 0))
     width = max(part.shape[1] for part in parts)
     padded = [np.pad(p, ((2, 2), (2, width - p.shape[1] + 2), (0, 0))) for p in parts]

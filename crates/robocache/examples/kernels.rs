@@ -1,7 +1,7 @@
 //! Compiles every kernel for every architecture and prints what each takes; fails on spills.
 //! Needs NVRTC, but neither a driver nor a GPU: `cargo xtask kernels`.
 //!
-//! Arguments: architectures such as `90`; all of them without any.
+//! Arguments: architectures such as `90`, and parts of kernels' names; all of them without any.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -40,9 +40,11 @@ fn usage(log: &str, cubin: usize) -> Usage {
 }
 
 fn main() -> ExitCode {
-    let wanted: Vec<u32> = std::env::args().skip(1).filter_map(|text| text.parse().ok()).collect();
+    let (numbers, names): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(|text| text.parse::<u32>().is_ok());
+    let wanted: Vec<u32> = numbers.iter().filter_map(|text| text.parse().ok()).collect();
     let architectures = if wanted.is_empty() { ARCHITECTURES.to_vec() } else { wanted };
-    let variants = KernelVariant::all();
+    let mut variants = KernelVariant::all();
+    variants.retain(|variant| names.is_empty() || names.iter().any(|name| variant.name().contains(name)));
     let jobs: Vec<_> =
         architectures.iter().flat_map(|&arch| variants.iter().map(move |variant| (variant, arch))).collect();
     let (next, results, failures) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()), Mutex::new(Vec::new()));

@@ -37,17 +37,23 @@ extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant
     u32 own = 0;
     #pragma unroll
     for (int i = 0; i < ITEMS / 4; i++) {
-        const uint4 quad = place[i];
+        uint4 quad = make_uint4(0, 0, 0, 0);
+        if (first + 4 * i + 4 <= args.count) {
+            quad = place[i];
+        } else {
+            // Nothing is read behind the last number.
+            const u32* rest = args.numbers + first + 4 * i;
+            if (first + 4 * i < args.count) quad.x = rest[0];
+            if (first + 4 * i + 1 < args.count) quad.y = rest[1];
+            if (first + 4 * i + 2 < args.count) quad.z = rest[2];
+        }
         numbers[4 * i] = quad.x;
         numbers[4 * i + 1] = quad.y;
         numbers[4 * i + 2] = quad.z;
         numbers[4 * i + 3] = quad.w;
     }
     #pragma unroll
-    for (int i = 0; i < ITEMS; i++) {
-        if (first + i >= args.count) numbers[i] = 0;
-        own += numbers[i];
-    }
+    for (int i = 0; i < ITEMS; i++) own += numbers[i];
     const u32 before = exclusive_scan(own, sums);
     if (threadIdx.x == 255) sums[10] = before + own;
     __syncthreads();

@@ -16,6 +16,8 @@ mod report;
 mod scan;
 mod sort;
 mod sys;
+#[cfg(test)]
+mod tests;
 
 pub use buffer::DeviceBuffer;
 pub(crate) use clear::{CLEAR_KERNELS, clear};

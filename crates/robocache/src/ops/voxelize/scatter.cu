@@ -26,15 +26,33 @@ struct Args {
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
 
+// Whether all points of a warp lie in one cell, or in none.
+inline bool in_one_cell(const i64* cells) {
+    bool same = true;
+    #pragma unroll
+    for (int p = 1; p < PER_THREAD; p++) same &= cells[p] == cells[0];
+    const i64 first = __shfl_sync(~0u, cells[0], 0);
+    return __all_sync(~0u, same && cells[0] == first);
+}
+
 #if RC_MODE == 0
-// A cell that was seen before costs a load that the nearest cache answers; an old answer does no harm.
+inline bool is_marked(const u32* bits, i64 cell) { return bits[cell >> 5] >> (cell & 31) & 1; }
+
+// A cell that was seen before costs a load that the nearest cache answers. An old answer does no harm,
+// but for its cost: so equal cells of a warp are marked at once.
 void mark(u32* bits, const i64* cells) {
+    const u32 lane = threadIdx.x & 31;
+    if (in_one_cell(cells)) {
+        if (lane == 0 && cells[0] >= 0 && !is_marked(bits, cells[0]))
+            atomicOr(bits + (cells[0] >> 5), 1u << (cells[0] & 31));
+        return;
+    }
     #pragma unroll
     for (int p = 0; p < PER_THREAD; p++) {
-        if (cells[p] < 0) continue;
-        const u32 bit = 1u << (cells[p] & 31);
-        u32* word = bits + (cells[p] >> 5);
-        if (!(*word & bit)) atomicOr(word, bit);
+        const bool fresh = cells[p] >= 0 && !is_marked(bits, cells[p]);
+        if (!__any_sync(~0u, fresh)) continue;
+        const u32 peers = __match_any_sync(~0u, fresh ? cells[p] : i64(-1));
+        if (fresh && (peers & ((1u << lane) - 1)) == 0) atomicOr(bits + (cells[p] >> 5), 1u << (cells[p] & 31));
     }
 }
 #endif
@@ -42,12 +60,8 @@ void mark(u32* bits, const i64* cells) {
 #if RC_MODE == 1
 // Equal cells of a warp are added at once, so that crowded cells do not wait in line.
 void count(i32* counts, const i64* cells) {
-    bool same = true;
-    #pragma unroll
-    for (int p = 1; p < PER_THREAD; p++) same &= cells[p] == cells[0];
-    const i64 first = __shfl_sync(~0u, cells[0], 0);
-    if (__all_sync(~0u, same && cells[0] == first)) {
-        if ((threadIdx.x & 31) == 0 && first >= 0) atomicAdd(counts + first, 32 * PER_THREAD);
+    if (in_one_cell(cells)) {
+        if ((threadIdx.x & 31) == 0 && cells[0] >= 0) atomicAdd(counts + cells[0], 32 * PER_THREAD);
         return;
     }
     #pragma unroll
