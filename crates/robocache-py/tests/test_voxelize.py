@@ -283,3 +283,43 @@ def test_a_bad_length_on_the_gpu_is_reported_and_the_row_is_empty():
     clamped = rc.voxelize(points, lengths=lengths, reduce="count", check=False, **GRID)
     rc.synchronize()
     assert clamped.sum(dim=(1, 2, 3)).tolist() == [40, 40, 7]
+
+
+def test_many_rows_12(device):
+    """More rows than a grid of blocks has in its second axis."""
+    points = torch.rand(70_000, 2, 3, device=device)
+    counts = rc.voxelize(points, origin=(0, 0, 0), voxel_size=1.0, shape=(1, 1, 1), reduce="count")
+    assert bool((counts == 2).all()) and len(counts) == 70_000
+
+
+def test_an_output_that_overlaps_itself_18():
+    one = torch.zeros(1, dtype=torch.uint8)
+    with pytest.raises(rc.InvalidArgument, match="out"):
+        rc.voxelize(torch.rand(5, 3), out=one.expand(8, 8, 8), **GRID)
+
+
+def test_unaligned_and_swapped_arrays_are_copied_16_22():
+    points = np.random.default_rng(0).uniform(0, 2, (50, 3)).astype("f4")
+    want = rc.voxelize(points, **GRID)
+    memory = np.zeros(points.nbytes + 1, np.uint8)
+    odd = memory[1:].view("f4").reshape(points.shape)
+    odd[...] = points
+    assert_same_bits(rc.voxelize(odd, **GRID), want)
+    assert_same_bits(rc.voxelize(points.astype(">f4"), **GRID), want)
+
+
+def test_denormals_and_overflow_36(device):
+    """Denormal coordinates and features are numbers; what a half float cannot hold is infinite."""
+    place = on(device)
+    tiny = np.float32(1e-42)
+    points = np.array([[tiny, 0, 0], [-tiny, 0, 0], [-0.0, 0, 0]], np.float32)
+    options = {"origin": (0, 0, 0), "voxel_size": 1.0, "shape": (1, 1, 1)}
+    counts, dropped = rc.voxelize(place(points), reduce="count", return_dropped=True, **options)
+    assert int(counts.sum()) == 2 and int(dropped) == 1
+    features = np.full((3, 1), 1e-42, np.float32)
+    sums = rc.voxelize(place(points), place(features), reduce="sum", **options)
+    assert float(to_numpy(sums).reshape(-1)[0]) == float(np.float32(2 * np.float64(features[0, 0])))
+    large = np.full((3, 1), 6e4, np.float16)
+    sums = to_numpy(rc.voxelize(place(points), place(large), reduce="sum", **options))
+    means = to_numpy(rc.voxelize(place(points), place(large), reduce="mean", **options))
+    assert np.isinf(sums).all() and means.reshape(-1)[0] == np.float16(6e4)
