@@ -20,10 +20,25 @@ import torch
 
 from common import Record, Target, number, options, print_table, setup
 from resample import by_gather
-from timing import Copy, Spread, buffer_sets, cpu_copy, event_time, gpu_copy, graph_time, host_time, neighbours, race
+from timing import (
+    Copy,
+    Spread,
+    buffer_sets,
+    cpu_copy,
+    event_time,
+    gpu_copy,
+    graph_time,
+    host_time,
+    neighbours,
+    race,
+)
 
 STEP = 0.01  # Mean distance of two stamps of the slowest stream in seconds.
-ORIGINAL_US = {4: 18.0, 256: 61.0, 2048: 534.0}  # The kernel that this one replaces (performance.md).
+ORIGINAL_US = {
+    4: 18.0,
+    256: 61.0,
+    2048: 534.0,
+}  # The kernel that this one replaces (performance.md).
 HOST_BEYOND_ALLOCATION = 8.0
 
 
@@ -44,7 +59,10 @@ ROBOT = ((30, 512), (100, 64), (200, 12))
 POSE = [("linear", 0, 7), ("slerp", 7, 11), ("previous", 11, 12)]
 WIDE_POSE = [("linear", 0, 16), ("slerp", 16, 24), ("previous", 24, 32)]
 ROWS = [
-    *(Row(f"fuse B={batch}", batch, 50, ROBOT, torch.bfloat16, peers=True) for batch in (4, 256, 2048)),
+    *(
+        Row(f"fuse B={batch}", batch, 50, ROBOT, torch.bfloat16, peers=True)
+        for batch in (4, 256, 2048)
+    ),
     Row("one stream", 1024, 256, ((256, 512),), torch.float32),
     Row("8 streams", 1024, 256, ((256, 64),) * 8, torch.float32),
     Row("linear 32", 4096, 256, ((512, 32),), torch.float32),
@@ -115,13 +133,17 @@ def fuse_of(rc: ModuleType, row: Row, *, into: bool) -> Callable[[Inputs], torch
         out = {"out": x.out} if into else {}
         if len(x.values) == 1:
             return rc.resample(x.values[0], x.times[0], x.targets, method=row.method, **out)
-        streams = [rc.Stream(v, t, method=row.method) for v, t in zip(x.values, x.times, strict=True)]
+        streams = [
+            rc.Stream(v, t, method=row.method) for v, t in zip(x.values, x.times, strict=True)
+        ]
         return rc.fuse(streams, x.targets, **out)
 
     return call
 
 
-def by_torch(values: tuple[torch.Tensor, ...], times: tuple[torch.Tensor, ...], targets: torch.Tensor) -> torch.Tensor:
+def by_torch(
+    values: tuple[torch.Tensor, ...], times: tuple[torch.Tensor, ...], targets: torch.Tensor
+) -> torch.Tensor:
     """The usual words, stream by stream, then side by side."""
     return torch.cat([by_gather(v, t, targets) for v, t in zip(values, times, strict=True)], dim=-1)
 
@@ -167,7 +189,10 @@ def measure(rc: ModuleType, index: int, args: argparse.Namespace, copy: Copy) ->
             plain = {name: partial(call, inputs) for name, call in calls.items()}
             times = {"call": race({"copy": copy.call} | plain, args.seconds)}
         else:
-            sets = [inputs, *(inputs.copy_to("cuda") for _ in range(buffer_sets(inputs.bytes()) - 1))]
+            sets = [
+                inputs,
+                *(inputs.copy_to("cuda") for _ in range(buffer_sets(inputs.bytes()) - 1)),
+            ]
             times = gpu_times(calls, sets, copy, args.seconds)
     kind = "graph_cold" if args.device == "cuda" else "call"
     bandwidth, moved = copy.bandwidth(times[kind]["copy"]), source.moved()
@@ -185,15 +210,21 @@ def measure(rc: ModuleType, index: int, args: argparse.Namespace, copy: Copy) ->
     }
 
 
-def gpu_times(calls: dict[str, Callable], sets: list[Inputs], copy: Copy, seconds: float) -> dict[str, dict[str, Spread]]:
+def gpu_times(
+    calls: dict[str, Callable], sets: list[Inputs], copy: Copy, seconds: float
+) -> dict[str, dict[str, Spread]]:
     hot = {name: [partial(call, sets[0])] for name, call in calls.items()}
     cold = {name: [partial(call, x) for x in sets] for name, call in calls.items()}
     empty = partial(torch.empty_like, sets[0].out)
     return {
         "graph_hot": {name: graph_time(each, seconds) for name, each in hot.items()},
-        "graph_cold": {name: graph_time(each, seconds) for name, each in ({"copy": [copy.call]} | cold).items()},
+        "graph_cold": {
+            name: graph_time(each, seconds) for name, each in ({"copy": [copy.call]} | cold).items()
+        },
         "call": {name: event_time(each, seconds) for name, each in hot.items()},
-        "host": {name: host_time(each[0], seconds) for name, each in (hot | {"empty": [empty]}).items()},
+        "host": {
+            name: host_time(each[0], seconds) for name, each in (hot | {"empty": [empty]}).items()
+        },
     }
 
 
@@ -210,9 +241,15 @@ def judge(rows: list[dict[str, Any]], device: str) -> None:
         if device == "cuda" and row["row"].startswith("fuse"):
             batch = int(row["row"].partition("=")[2])
             ratio = ORIGINAL_US[batch] / times["graph_cold"]["robocache_out"]["median_us"]
-            targets.append(Target("against the original kernel", ratio, 8.0 if batch == 2048 else 1.0, True, " x"))
+            targets.append(
+                Target(
+                    "against the original kernel", ratio, 8.0 if batch == 2048 else 1.0, True, " x"
+                )
+            )
             host = times["host"]["robocache"]["median_us"] - times["host"]["empty"]["median_us"]
-            targets.append(Target("host time beyond allocation", host, HOST_BEYOND_ALLOCATION, False, " us"))
+            targets.append(
+                Target("host time beyond allocation", host, HOST_BEYOND_ALLOCATION, False, " us")
+            )
         if row["row"] in WITHIN and WITHIN[row["row"]][0] in by_name:
             other, most = WITHIN[row["row"]]
             ratio = row["own_us"] / by_name[other]["own_us"]

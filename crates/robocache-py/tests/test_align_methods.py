@@ -209,12 +209,17 @@ def test_int8_with_a_scale(device):
     times, targets = np.arange(20.0), rng.uniform(-1, 21, 60)
     stored = torch.tensor(rng.integers(-128, 128, (20, 8)), dtype=torch.int8)
     scales = torch.tensor(rng.uniform(0.01, 0.1, 8), dtype=torch.float32)
-    for scale, numbers in ((0.05, stored.float() * np.float32(0.05)), (scales, stored.float() * scales)):
+    for scale, numbers in (
+        (0.05, stored.float() * np.float32(0.05)),
+        (scales, stored.float() * scales),
+    ):
         for method in ("linear", "slerp", "previous"):
             where = scale.to(device) if isinstance(scale, torch.Tensor) else scale
             got = run(device, stored, times, targets, method=method, scale=where)
             np.testing.assert_array_equal(got, run(device, numbers, times, targets, method=method))
     half = rc.resample(
-        *(torch.as_tensor(x).to(device) for x in (stored, times, targets)), scale=0.5, out_dtype=torch.bfloat16
+        *(torch.as_tensor(x).to(device) for x in (stored, times, targets)),
+        scale=0.5,
+        out_dtype=torch.bfloat16,
     )
     assert half.dtype == torch.bfloat16

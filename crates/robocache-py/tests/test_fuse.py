@@ -36,7 +36,12 @@ def random_stream(rng, batch, kind, dtypes):
     method = rng.choice(COPIES if dtype in INTEGERS or rng.random() < 0.4 else BLENDS)
     width = int(rng.integers(1, 4)) * {"slerp": 4, "rot6d": 6}.get(method, int(rng.integers(1, 9)))
     if rng.random() < 0.3 and dtype in FLOATS:
-        method = [("slerp", 0, 4), ("previous", 4, 5), ("linear", 5, 5 + width), ("cubic", 5 + width, 6 + width)]
+        method = [
+            ("slerp", 0, 4),
+            ("previous", 4, 5),
+            ("linear", 5, 5 + width),
+            ("cubic", 5 + width, 6 + width),
+        ]
         width += 6
     elif rng.random() < 0.3 and dtype in INTEGERS:
         method, width = [("next", 0, 1), ("nearest", 1, 2 + width)], width + 2
@@ -65,7 +70,11 @@ def promoted(streams):
 
 @pytest.mark.parametrize("device", ON)
 @pytest.mark.parametrize("kind", [torch.int64, torch.float64, torch.float32])
-@pytest.mark.parametrize("dtypes", [*((x,) for x in FLOATS), FLOATS, (torch.uint8,), INTEGERS, FLOATS + INTEGERS], ids=str)
+@pytest.mark.parametrize(
+    "dtypes",
+    [*((x,) for x in FLOATS), FLOATS, (torch.uint8,), INTEGERS, FLOATS + INTEGERS],
+    ids=str,
+)
 def test_streams_side_by_side(device, kind, dtypes):
     """Floats bit for bit with one stream alone, integers after one conversion."""
     for seed in range(12):
@@ -80,15 +89,30 @@ def test_streams_side_by_side(device, kind, dtypes):
             if times.dim() == 1 and rng.random() < 0.5:
                 targets[0, 0] = times[-1]
         lengths = torch.tensor(rng.integers(0, steps + 1, batch)) if rng.random() < 0.5 else None
-        made = [rc.Stream(to(device, v), to(device, t), **{k: to(device, o) for k, o in options.items()}) for v, t, options in streams]
+        made = [
+            rc.Stream(
+                to(device, v), to(device, t), **{k: to(device, o) for k, o in options.items()}
+            )
+            for v, t, options in streams
+        ]
         got, valid, age = rc.fuse(
-            made, to(device, targets), target_lengths=to(device, lengths), return_valid=True, return_age=True
+            made,
+            to(device, targets),
+            target_lengths=to(device, lengths),
+            return_valid=True,
+            return_age=True,
         )
-        assert got.dtype == promoted(streams) and valid.dtype == torch.bool and age.dtype == torch.float32
+        assert (
+            got.dtype == promoted(streams)
+            and valid.dtype == torch.bool
+            and age.dtype == torch.float32
+        )
         start = 0
         for index, (values, times, options) in enumerate(streams):
             options |= {"out_dtype": got.dtype} if values.dtype in FLOATS else {}
-            out, ok = rc.resample(values, times, targets, target_lengths=lengths, return_valid=True, **options)
+            out, ok = rc.resample(
+                values, times, targets, target_lengths=lengths, return_valid=True, **options
+            )
             part = got[..., start : start + values.shape[-1]].cpu()
             start += values.shape[-1]
             want = out.to(got.dtype).expand_as(part)
@@ -106,7 +130,9 @@ def test_streams_side_by_side(device, kind, dtypes):
 def test_age_is_the_time_since_the_newest_sample(device, kind):
     scale = 1_000_000_000 if kind == torch.int64 else 1.0
     times = (torch.tensor([0.0, 0.5, 0.5, 2.0], dtype=torch.float64) * scale).to(kind)
-    targets = (torch.tensor([-1.0, 0.0, 0.25, 0.5, 1.5, 2.0, 7.0], dtype=torch.float64) * scale).to(kind)
+    targets = (torch.tensor([-1.0, 0.0, 0.25, 0.5, 1.5, 2.0, 7.0], dtype=torch.float64) * scale).to(
+        kind
+    )
     stream = rc.Stream(torch.zeros(4, 1, device=device), times.to(device))
     _, age = rc.fuse([stream, rc.Stream(None, dim=2)], targets.to(device), return_age=True)
     expected = torch.tensor([torch.nan, 0.0, 0.25, 0.0, 1.0, 0.0, 5.0])
@@ -119,7 +145,11 @@ def test_age_is_the_time_since_the_newest_sample(device, kind):
 def test_a_missing_modality_is_zero_and_never_valid(device, dtype):
     values = torch.ones(2, 3, 5, dtype=dtype, device=device)
     times = torch.arange(3.0, device=device)
-    made = [rc.Stream(None, dim=6), rc.Stream(values, times, method="previous"), rc.Stream(None, dim=1)]
+    made = [
+        rc.Stream(None, dim=6),
+        rc.Stream(values, times, method="previous"),
+        rc.Stream(None, dim=1),
+    ]
     out, valid = rc.fuse(made, times, return_valid=True)
     assert out.dtype == dtype and out.shape == (2, 3, 12)
     assert (out[..., :6] == 0).all() and (out[..., 6:11] == 1).all() and (out[..., 11] == 0).all()
@@ -131,7 +161,10 @@ def test_a_missing_modality_is_zero_and_never_valid(device, dtype):
 @pytest.mark.parametrize("device", ON)
 def test_many_streams_and_out(device):
     times, targets = torch.arange(20.0, device=device), torch.rand(3, 11, device=device) * 25
-    values = [torch.randn(20, width, device=device) for width in itertools.islice(itertools.cycle((1, 4, 3, 8)), 32)]
+    values = [
+        torch.randn(20, width, device=device)
+        for width in itertools.islice(itertools.cycle((1, 4, 3, 8)), 32)
+    ]
     made = [rc.Stream(v, times) for v in values]
     want = torch.cat([rc.resample(v, times, targets) for v in values], dim=-1)
     assert torch.equal(rc.fuse(made, targets), want)
@@ -150,12 +183,16 @@ def test_empty_sizes(device):
     stream = rc.Stream(torch.ones(3, 2, device=device), times)
     assert rc.fuse([stream], times[:0]).shape == (0, 2)
     assert rc.fuse([stream], torch.ones(0, 4, device=device)).shape == (0, 4, 2)
-    out, valid = rc.fuse([rc.Stream(torch.ones(3, 0, device=device), times)], times, return_valid=True)
+    out, valid = rc.fuse(
+        [rc.Stream(torch.ones(3, 0, device=device), times)], times, return_valid=True
+    )
     assert out.shape == (3, 0) and valid.all()
 
 
 def bad(error, argument, message, streams, targets=None, **options):
-    return pytest.param(error, argument, message, streams, targets, options, id=f"{argument}: {message}")
+    return pytest.param(
+        error, argument, message, streams, targets, options, id=f"{argument}: {message}"
+    )
 
 
 def good(**changes):
@@ -205,7 +242,16 @@ def test_streams_of_other_batches_are_named():
         rc.fuse([good(name="arm", values=torch.ones(3, 4)), good(name="leg")], torch.ones(3, 2))
 
 
-@pytest.mark.parametrize(("options", "argument"), [({"values": 1}, "times"), ({"times": 1}, "values"), ({}, "dim"), ({"dim": -1}, "dim"), ({"dim": 2, "name": 3}, "name")])
+@pytest.mark.parametrize(
+    ("options", "argument"),
+    [
+        ({"values": 1}, "times"),
+        ({"times": 1}, "values"),
+        ({}, "dim"),
+        ({"dim": -1}, "dim"),
+        ({"dim": 2, "name": 3}, "name"),
+    ],
+)
 def test_a_stream_needs_all_of_its_parts(options, argument):
     with pytest.raises(rc.InvalidArgument) as caught:
         rc.Stream(**options)
@@ -225,16 +271,27 @@ class TestOnTheGpu:
         wrong = times.clone()
         wrong[1, 2] = 0
         values = torch.ones(2, 3, 4, device="cuda")
-        out, valid = rc.fuse([rc.Stream(values, times), rc.Stream(values, wrong)], times, return_valid=True)
-        with pytest.raises(rc.InvalidArgument, match=r"fuse: streams\[1\].times: row 1 decreases at index 2"):
+        out, valid = rc.fuse(
+            [rc.Stream(values, times), rc.Stream(values, wrong)], times, return_valid=True
+        )
+        with pytest.raises(
+            rc.InvalidArgument, match=r"fuse: streams\[1\].times: row 1 decreases at index 2"
+        ):
             rc.synchronize()
         rc.synchronize()
-        assert not out[0].isnan().any() and not out[1, :, :4].isnan().any() and out[1, :, 4:].isnan().all()
+        assert (
+            not out[0].isnan().any()
+            and not out[1, :, :4].isnan().any()
+            and out[1, :, 4:].isnan().all()
+        )
         assert valid.tolist() == [[[True, True]] * 3, [[True, False]] * 3]
 
     def test_a_graph_replays(self):
         times = torch.arange(30.0, device="cuda")
-        streams = [rc.Stream(torch.randn(4, 30, w, device="cuda"), times, method=m) for w, m in ((8, "linear"), (4, "slerp"), (3, "cubic"))]
+        streams = [
+            rc.Stream(torch.randn(4, 30, w, device="cuda"), times, method=m)
+            for w, m in ((8, "linear"), (4, "slerp"), (3, "cubic"))
+        ]
         targets = torch.rand(4, 20, device="cuda") * 29
         rc.warmup("fuse", streams, targets)
         graph = torch.cuda.CUDAGraph()
@@ -250,5 +307,7 @@ class TestOnTheGpu:
         targets = torch.rand(2, 300, dtype=torch.float64) * 41_000
         for method in ("linear", "cubic", [("slerp", 0, 4), ("next", 4, 5)]):
             want = rc.fuse([rc.Stream(values, times, method=method)] * 2, targets)
-            got = rc.fuse([rc.Stream(values.cuda(), times.cuda(), method=method)] * 2, targets.cuda())
+            got = rc.fuse(
+                [rc.Stream(values.cuda(), times.cuda(), method=method)] * 2, targets.cuda()
+            )
             assert_same(got.cpu(), want, method)

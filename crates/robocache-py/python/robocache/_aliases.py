@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from robocache._core import FuseStream, fuse, resample
+from robocache._core import FuseStream
+from robocache._ops import fuse, resample
 
 Backend = Literal["cpu", "cuda"] | None
 
