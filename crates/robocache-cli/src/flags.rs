@@ -187,8 +187,8 @@ Examples:
   robocache ingest my/dataset my/cache --method action=previous
 
 Streams are NAME, NAME=NEW to rename, NAME:TYPE to cast (float16, bfloat16,
-float32, float64), or NAME=NEW:TYPE. Methods are linear, nearest, previous and
-slerp; with columns as in `--method pose=linear:0-2,slerp:3-6`.
+float32, float64), or NAME=NEW:TYPE. Methods are linear, nearest, previous, next,
+cubic, slerp, angle and rot6d; with columns as in `--method pose=linear:0-2,slerp:3-6`.
 
 On several machines, each step by any scheduler:
   robocache ingest --plan my/dataset my/cache  print the units of work

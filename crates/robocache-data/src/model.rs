@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use robocache::ops::resample::Method;
 use robocache::{Context, DType, Error, ErrorKind, Result, Tensor, ensure};
 use serde::{Deserialize, Serialize};
 
@@ -62,18 +63,53 @@ pub enum Interpolation {
     Nearest,
     /// The sample before.
     Previous,
-    /// Along the shortest rotation.
+    /// The sample after.
+    Next,
+    /// A smooth curve that does not overshoot.
+    Cubic,
+    /// Along the shortest rotation, of quaternions.
     Slerp,
+    /// Around the shorter way.
+    Angle,
+    /// Two columns of a rotation matrix, made orthonormal again.
+    Rot6d,
 }
 
 impl Interpolation {
+    /// Every method.
+    pub const ALL: [Self; 8] =
+        [Self::Linear, Self::Nearest, Self::Previous, Self::Next, Self::Cubic, Self::Slerp, Self::Angle, Self::Rot6d];
+
     /// The name that users see.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Linear => "linear",
             Self::Nearest => "nearest",
             Self::Previous => "previous",
+            Self::Next => "next",
+            Self::Cubic => "cubic",
             Self::Slerp => "slerp",
+            Self::Angle => "angle",
+            Self::Rot6d => "rot6d",
+        }
+    }
+
+    /// The method of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|method| method.name() == name)
+    }
+
+    /// What the engine calls it.
+    pub(crate) const fn method(self) -> Method {
+        match self {
+            Self::Linear => Method::Linear,
+            Self::Nearest => Method::Nearest,
+            Self::Previous => Method::Previous,
+            Self::Next => Method::Next,
+            Self::Cubic => Method::Cubic,
+            Self::Slerp => Method::Slerp,
+            Self::Angle => Method::Angle,
+            Self::Rot6d => Method::Rot6d,
         }
     }
 }
@@ -98,12 +134,18 @@ pub(crate) fn ensure_spans(name: &str, spans: &[Span], width: usize, dtype: Opti
             "methods",
             "{name:?}: columns {next} on are not covered once"
         );
-        let blends = matches!(span.method, Interpolation::Linear | Interpolation::Slerp);
+        let (method, count) = (span.method.method(), span.end - span.start);
         ensure!(
-            !blends || dtype.is_some_and(DType::is_float),
+            method.copies() || dtype.is_some_and(DType::is_float),
             "methods",
             "{name:?}: {} needs floats",
             span.method.name()
+        );
+        ensure!(
+            count.is_multiple_of(method.columns()),
+            "methods",
+            "{name:?}: {method} takes {} columns at a time, got {count}",
+            method.columns()
         );
         next = span.end;
     }

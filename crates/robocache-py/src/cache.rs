@@ -418,9 +418,9 @@ fn choice((from, to, dtype): Wish) -> Result<Choice> {
 /// A method's name, or ranges of columns.
 pub(crate) fn spans(method: &Bound<'_, PyAny>) -> Result<Vec<Span>> {
     let parse = |name: &str| {
-        let all = [Interpolation::Linear, Interpolation::Nearest, Interpolation::Previous, Interpolation::Slerp];
-        all.into_iter().find(|method| method.name() == name).ok_or_else(|| {
-            Error::invalid("methods", format!("expected linear, nearest, previous or slerp, got {name:?}"))
+        Interpolation::from_name(name).ok_or_else(|| {
+            let known = Interpolation::ALL.map(Interpolation::name).join(", ");
+            Error::invalid("methods", format!("expected one of {known}, got {name:?}"))
         })
     };
     if let Ok(name) = method.extract::<String>() {

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[3]
 # What each example says when it worked.
 SAYS = {
     "align_streams.py": "largest error",
+    "alignment.py": "pictures written",
     "from_lerobot.py": "features",
     "ingest_dataset.py": "0 findings",
     "train_ddp.py": "samples once each",

@@ -85,7 +85,7 @@ def test_streams_side_by_side(device, kind, dtypes):
         start = min(t.min().item() for _, t, _ in streams)
         offsets = rng.uniform(-0.1, 1.1, (batch, steps)) * span
         targets = (torch.tensor(offsets).to(kind) + start).to(kind)
-        for values, times, _ in streams:
+        for _, times, _ in streams:
             if times.dim() == 1 and rng.random() < 0.5:
                 targets[0, 0] = times[-1]
         lengths = torch.tensor(rng.integers(0, steps + 1, batch)) if rng.random() < 0.5 else None

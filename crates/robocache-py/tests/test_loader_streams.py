@@ -163,7 +163,8 @@ def test_methods_by_ranges_of_columns(plain):
         [("linear", 3, 3)],
         [],
         3,
-        "cubic",
+        "spline",
+        "slerp",  # three columns are no quaternion
     ],
 )
 def test_ranges_that_do_not_cover_the_columns_once_are_refused(plain, ranges):
@@ -177,11 +178,11 @@ def test_methods_that_a_stream_cannot_have_are_refused(tmp_path):
     write_dataset(tmp_path / "data", [(6, "a")], features=features, pictures=(8, 8), text=True)
     cache = ingest(tmp_path / "data", tmp_path / "cache", images="raw")
     for stream in ("count", "done", "lang", "observation.images.cam"):
-        for method in ("linear", "slerp"):
+        for method in ("linear", "slerp", "cubic", "angle", "rot6d"):
             with pytest.raises(rc.InvalidArgument) as caught:
                 rc.Loader(cache, 4, methods={stream: method})
             assert caught.value.argument == "methods", str(caught.value)
-        for method in ("nearest", "previous"):
+        for method in ("nearest", "previous", "next"):
             rc.Loader(cache, 4, methods={stream: method})
     with pytest.raises(rc.InvalidArgument):
         rc.Loader(
@@ -355,3 +356,24 @@ def test_octos_steps_are_real_where_all_observations_are(mixed):
     for wrong in ((0, 1), (1, 0), (1.5, 1), ("2", 1)):
         with pytest.raises(rc.InvalidArgument):
             rc.presets.octo(*wrong)
+
+
+@pytest.mark.parametrize(
+    "methods",
+    ["slerp", "cubic", "angle", "next", [("cubic", 0, 2), ("nearest", 2, 3), ("angle", 3, 4)]],
+    ids=str,
+)
+def test_every_method_between_frames_is_that_of_resample(tmp_path, methods):
+    features = {"pose": ("float32", (4,))}
+    write_dataset(tmp_path / "data", [(20, "a")], features=features)
+    cache = ingest(tmp_path / "data", tmp_path / "cache")
+    stream = cache.episode(0)["pose"]
+    offsets = [-0.4 / FPS, 0.3 / FPS, 0.8 / FPS, 1.5 / FPS]
+    windows = cache.windows(delta_timestamps={"pose": offsets}, methods={"pose": methods})
+    for frame in (0, 1, 9, 18, 19):
+        targets = stream.times[frame] + np.rint(np.array(offsets) * 1e9).astype(np.int64)
+        want = rc.resample(stream.values, stream.times, targets, method=methods)
+        outside = (targets < stream.times[0]) | (targets > stream.times[-1])
+        # Outside the episode the loader hands out the sample as it was recorded.
+        want[outside] = stream.values[np.where(targets < stream.times[0], 0, -1)][outside]
+        np.testing.assert_array_equal(windows.batch([frame])["pose"][0], want, err_msg=str(frame))

@@ -8,8 +8,6 @@ use robocache_data::{Interpolation, Span};
 
 use crate::flags;
 
-const METHODS: [Interpolation; 4] =
-    [Interpolation::Linear, Interpolation::Nearest, Interpolation::Previous, Interpolation::Slerp];
 /// Short names that are in use.
 const ALIASES: [(&str, DType); 4] =
     [("f16", DType::F16), ("bf16", DType::BF16), ("f32", DType::F32), ("f64", DType::F64)];
@@ -125,8 +123,8 @@ fn span(text: &str) -> Result<Span> {
 }
 
 fn interpolation(name: &str) -> Result<Interpolation> {
-    METHODS.into_iter().find(|method| method.name() == name).ok_or_else(|| {
-        let known = METHODS.map(Interpolation::name).join(", ");
+    Interpolation::from_name(name).ok_or_else(|| {
+        let known = Interpolation::ALL.map(Interpolation::name).join(", ");
         Error::invalid("--method", format!("expected one of {known}, got {name:?}"))
     })
 }
@@ -164,7 +162,7 @@ mod tests {
         let spans = [(Interpolation::Linear, 0, 3), (Interpolation::Slerp, 3, 7), (Interpolation::Previous, 7, 8)];
         let spans = spans.map(|(method, start, end)| Span { method, start, end });
         assert_eq!(method("p=linear:0-2,slerp:3-6,previous:7").unwrap(), ("p".to_owned(), spans.to_vec()));
-        for bad in ["a", "=linear", "a=cubic", "a=linear:x", "a=linear:0-2,slerp", "a=linear:0-18446744073709551615"] {
+        for bad in ["a", "=linear", "a=spline", "a=linear:x", "a=linear:0-2,slerp", "a=linear:0-18446744073709551615"] {
             assert!(method(bad).unwrap_err().to_string().starts_with("--method: expected "), "{bad:?}");
         }
     }

@@ -197,7 +197,7 @@ fn wrong_options_are_named() {
         (&["--streams", "action:int8"], "ingest: --streams: expected a type out of float16"),
         (&["--streams", "acton"], "acton"),
         (&["--method", "acton=linear"], "ingest: methods: there is no \"acton\"; the streams are observation.state"),
-        (&["--method", "action=cubic"], "ingest: --method: expected one of linear, nearest, previous, slerp"),
+        (&["--method", "action=spline"], "ingest: --method: expected one of linear, nearest, previous, next"),
         (&["--streams", "task_index:float32"], "only floats can be cast"),
         (&["--unit", "1"], "--unit"),
         (&["--merge"], "--merge"),

@@ -1,7 +1,7 @@
 //! One step of a window: the sample at a target, or between samples.
 
 use robocache::ops::Resample;
-use robocache::ops::resample::Method;
+use robocache::ops::resample::{ColumnRange, Methods};
 use robocache::{Context, DType, Device, Error, ErrorKind, Layout, Result, TensorMut, TensorRef, prepare};
 
 use super::episodes::Rows;
@@ -54,6 +54,7 @@ pub(crate) fn pick(times: &[i64], target: i64, before: usize, method: Interpolat
             let distance = |at: usize| times.get(at).map_or(u64::MAX, |&time| time.abs_diff(target));
             if distance(before + 1) < distance(before) { before + 1 } else { before }
         }
+        Interpolation::Next => before + 1,
         _ => before,
     }
 }
@@ -63,43 +64,33 @@ pub(crate) fn blend(key: &Key, rows: &Rows<'_>, target: i64, before: usize, out:
     let dtype = key.meta.number_type().ok_or_else(|| Error::invalid("stream", "text cannot be blended"))?;
     let (width, size) = (key.width(), dtype.size());
     let row = width * size;
-    // Two samples are enough.
-    let times = rows.times.get(before..before + 2).unwrap_or_default();
-    let values = rows.values.get(before * row..(before + 2) * row).unwrap_or_default();
-    for span in &key.method {
-        let count = span.end.saturating_sub(span.start);
-        let method = match span.method {
-            Interpolation::Linear => Method::Linear,
-            Interpolation::Nearest => Method::Nearest,
-            Interpolation::Previous => Method::Previous,
-            Interpolation::Slerp => {
-                let text = format!("{:?}: rotations between samples are not implemented yet", key.name);
-                return Err(Error::new(ErrorKind::Unsupported, text).argument("delta_timestamps"));
-            }
-        };
-        let strided = Layout::strided(&[2, count as i64], Some(&[width as i64, 1]), dtype)?;
-        let part = values.get(span.start * size..).unwrap_or_default();
-        let result = out.get_mut(span.start * size..span.end * size).unwrap_or_default();
-        if part.len() < row + count * size || result.len() < count * size || times.len() < 2 {
-            return Err(Error::new(ErrorKind::CorruptData, format!("{:?}: samples are missing", key.name)));
-        }
-        // SAFETY: the slices hold two strided rows and one row of `count` numbers; both are aligned
-        // to the dtype, as rows of the map and of batches are.
-        let (values, mut output) = unsafe {
-            let values = TensorRef::from_raw(part.as_ptr().cast_mut().cast(), dtype, Device::Cpu, strided)?;
-            let layout = Layout::contiguous(&[1, count], dtype)?;
-            (values, [TensorMut::from_raw(result.as_mut_ptr().cast(), dtype, Device::Cpu, layout)?])
-        };
-        let target = [target];
-        let op = Resample {
-            method: method.into(),
-            check: false,
-            ..Resample::new(values, TensorRef::from_slice(times, &[2])?, TensorRef::from_slice(&target, &[1])?)
-        };
-        let context = Context::default();
-        prepare(&op, &context)?.run(&mut output, &context)?;
+    // Two samples are enough, but for curves.
+    let curved = key.method.iter().any(|span| span.method == Interpolation::Cubic);
+    let (first, last) = if curved { (before.saturating_sub(1), before + 3) } else { (before, before + 2) };
+    let last = last.min(rows.times.len());
+    let times = rows.times.get(first..last).unwrap_or_default();
+    let values = rows.values.get(first * row..last * row).unwrap_or_default();
+    if times.len() < 2 || values.len() < times.len() * row || out.len() < row {
+        return Err(Error::new(ErrorKind::CorruptData, format!("{:?}: samples are missing", key.name)));
     }
-    Ok(())
+    let ranges =
+        key.method.iter().map(|span| ColumnRange { method: span.method.method(), start: span.start, end: span.end });
+    // SAFETY: the slices hold as many rows of `width` numbers as said here; both are aligned to the
+    // dtype, as rows of the map and of batches are.
+    let (values, mut output) = unsafe {
+        let layout = Layout::contiguous(&[times.len(), width], dtype)?;
+        let values = TensorRef::from_raw(values.as_ptr().cast_mut().cast(), dtype, Device::Cpu, layout)?;
+        let layout = Layout::contiguous(&[1, width], dtype)?;
+        (values, [TensorMut::from_raw(out.as_mut_ptr().cast(), dtype, Device::Cpu, layout)?])
+    };
+    let target = [target];
+    let op = Resample {
+        method: Methods::Ranges(ranges.collect()),
+        check: false,
+        ..Resample::new(values, TensorRef::from_slice(times, &[times.len()])?, TensorRef::from_slice(&target, &[1])?)
+    };
+    let context = Context::default();
+    prepare(&op, &context)?.run(&mut output, &context)
 }
 
 /// Numbers as the batch wants them: scaled, in its type.

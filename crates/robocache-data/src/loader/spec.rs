@@ -141,7 +141,7 @@ impl Key {
     /// The method of all columns, where it is one that takes samples as they are.
     pub(crate) fn picks(&self) -> Option<Interpolation> {
         match self.method.as_slice() {
-            [all] if !blends(all.method) => Some(all.method),
+            [all] if all.method.method().copies() => Some(all.method),
             _ => None,
         }
     }
@@ -149,10 +149,6 @@ impl Key {
 
 fn is_picture(stream: &CachedStream) -> bool {
     stream.kind.is_picture()
-}
-
-fn blends(method: Interpolation) -> bool {
-    matches!(method, Interpolation::Linear | Interpolation::Slerp)
 }
 
 /// Whether an episode's samples of a stream lie together in the map.
@@ -276,7 +272,7 @@ fn method(stream: &CachedStream, options: &WindowOptions) -> Result<Vec<Span>> {
                 spans => spans.to_vec(),
             };
             let is_whole = is_picture(stream) || stream.encoding == Encoding::Text;
-            let takes = matches!(spans.as_slice(), [all] if !blends(all.method));
+            let takes = matches!(spans.as_slice(), [all] if all.method.method().copies());
             ensure!(takes || !is_whole, "methods", "{name:?}: pictures and text take nearest or previous, for all");
             ensure_spans(name, &spans, width, stream.number_type())?;
             spans

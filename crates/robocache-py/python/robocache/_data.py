@@ -87,7 +87,7 @@ def ingest(
             ingest that was cut off goes on, and does no work twice.
         streams: names to take, or a mapping from names to new names or to
             `{"name": ..., "dtype": "float32" | "float16" | "bfloat16"}`. None takes all.
-        methods: interpolation by stream: "linear", "nearest", "previous", "slerp", or a list of
+        methods: interpolation by stream, a name as in `resample` or a list of
             `(method, start, end)` that covers the columns once.
         images: "jpeg" (`quality`), "raw" pixels, or "skip". Depth stays raw.
         image_size: pictures are made this high and wide, once.
