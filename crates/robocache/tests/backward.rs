@@ -87,7 +87,7 @@ impl Case {
 
     fn forward<'a>(&'a self, values: &'a Tensor) -> Resample<'a> {
         Resample {
-            method: self.method,
+            method: self.method.into(),
             extrapolate: self.extrapolate,
             lengths: Some(self.lengths.view()),
             target_lengths: Some(self.target_lengths.view()),
@@ -171,7 +171,7 @@ fn what_does_not_fit_is_refused() {
     let text = refuse(Tensor::zeros(&[2, 3, 4], robocache::DType::F64).unwrap());
     assert!(text.contains("grad: expected float32 like values, got float64"), "{text}");
     let whole = Tensor::zeros(&[2, 3, 4], robocache::DType::I32).unwrap();
-    let forward = Resample { method: Method::Next, ..Resample::new(whole.view(), times.view(), times.view()) };
+    let forward = Resample { method: Method::Next.into(), ..Resample::new(whole.view(), times.view(), times.view()) };
     let text = run(&ResampleBackward { forward, grad: whole.view() }).unwrap_err().to_string();
     assert!(text.contains("only floats have a gradient"), "{text}");
 }
