@@ -10,7 +10,7 @@ use robocache::{Context, DType, Error, ErrorKind, Result, Tensor, ensure};
 use crate::Limits;
 use crate::image::{Pixels, decode_image};
 use crate::limits::{corrupt, exceeds};
-use crate::video::{PixelFormat, VideoFile};
+use crate::video::{self, PixelFormat, VideoFile, Wish};
 
 /// Pictures, one per sample.
 #[derive(Debug, Clone)]
@@ -147,6 +147,20 @@ impl Frames {
         context: &Context<'_>,
         sink: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
     ) -> Result<()> {
+        self.visit(range, Wish::alone(PixelFormat::Rgb8), context, &mut |sample, pixels| match pixels {
+            video::Pixels::Packed(pixels) => sink(sample, pixels),
+            video::Pixels::Planes(..) => Err(Error::invalid("frames", "planes, where packed pixels were wanted")),
+        })
+    }
+
+    /// The same, with planes where they are wanted and the video has them; distances stay what they are.
+    pub(crate) fn visit(
+        &self,
+        range: Range<usize>,
+        wish: Wish,
+        context: &Context<'_>,
+        sink: &mut dyn FnMut(usize, video::Pixels<'_>) -> Result<()>,
+    ) -> Result<()> {
         self.ensure_range(&range)?;
         match &self.pictures {
             Pictures::Encoded { path, bytes } => {
@@ -154,7 +168,9 @@ impl Frames {
                     if context.interrupt.is_some_and(|interrupt| interrupt()) {
                         return Err(Error::new(ErrorKind::Interrupted, "interrupted"));
                     }
-                    self.decode_one(path, bytes, sample, sink)?;
+                    self.decode_one(path, bytes, sample, &mut |sample, pixels| {
+                        sink(sample, video::Pixels::Packed(pixels))
+                    })?;
                 }
                 Ok(())
             }
@@ -165,15 +181,15 @@ impl Frames {
                 let mut unique: Vec<usize> = samples.iter().map(|&(frame, _)| frame).collect();
                 unique.dedup();
                 let mut samples = samples.as_slice();
-                let format = if depth.is_some() { PixelFormat::Gray16 } else { PixelFormat::Rgb8 };
+                let format = if depth.is_some() { PixelFormat::Gray16 } else { wish.format };
                 let mut distances = Vec::new();
-                file.decode(&unique, format, context, &mut |frame, pixels| {
-                    let pixels = match depth {
-                        None => pixels,
-                        Some(table) => {
-                            millimetres(pixels, table, &mut distances);
-                            &distances
+                file.decode(&unique, Wish { format, ..wish }, context, &mut |frame, pixels| {
+                    let pixels = match (depth, pixels) {
+                        (Some(table), video::Pixels::Packed(codes)) => {
+                            millimetres(codes, table, &mut distances);
+                            video::Pixels::Packed(&distances)
                         }
+                        (_, pixels) => pixels,
                     };
                     // A frame can stand for several samples where the video is slower than the clock.
                     while let [(first, sample), rest @ ..] = samples

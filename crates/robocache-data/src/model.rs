@@ -192,6 +192,8 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
     fn recorded_times(&self, at: usize) -> Result<Option<Vec<i64>>>;
     /// Looks at everything; `progress` is told of every episode and can stop it.
     fn check(&self, progress: &Progress<'_>) -> Result<Checked>;
+    /// The same but for the numbers of streams, which who reads them looks at.
+    fn check_but_numbers(&self, progress: &Progress<'_>) -> Result<Checked>;
     /// The files that the metadata speaks of, itself included, whether they exist or not.
     fn files(&self) -> Vec<PathBuf>;
 }
@@ -243,9 +245,10 @@ impl Dataset {
         Ok((findings, refusal.is_none().then_some(dataset)))
     }
 
-    /// Looks at everything, for the first error of every episode and stream that has one.
+    /// Looks at everything but the numbers of streams, for the first error of every episode and stream that
+    /// has one.
     pub(crate) fn episode_errors(&self, progress: &Progress<'_>) -> Result<Vec<Finding>> {
-        Ok(self.source.check(progress)?.errors)
+        Ok(self.source.check_but_numbers(progress)?.errors)
     }
 
     /// Streams that are declared but not read, each with the reason.

@@ -171,13 +171,14 @@ pub(crate) fn warmup<'py>(
     arguments: &Bound<'py, PyTuple>,
     options: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<()> {
-    const OPS: [&str; 2] = ["fuse", "resample"];
+    const OPS: [&str; 7] =
+        ["crop_box", "farthest_points", "fuse", "resample", "transform_points", "unproject", "voxelize"];
     let name = op.to_string_lossy();
     if !OPS.contains(&&*name) {
         let error = Error::invalid("op", format!("expected one of {}, got {name:?}", OPS.join(", "))).op("warmup");
         return Err(errors::to_python(py, &error));
     }
-    let function = py.import("robocache._core")?.getattr(op)?;
+    let function = py.import("robocache")?.getattr(op)?;
     WARMING_UP.set(true);
     let result =
         function.call(arguments, options).and_then(|_| crate::torch_op::warm_up_gradient(op, arguments, options));

@@ -13,10 +13,12 @@ mod loader;
 mod numpy;
 mod options;
 mod output;
+mod points;
 mod resample;
 mod resample_backward;
 mod torch;
 mod torch_op;
+mod voxelize;
 
 use pyo3::prelude::*;
 
@@ -36,6 +38,14 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(resample_backward::resample_backward, module)?)?;
     module.add_function(wrap_pyfunction!(torch_op::below_torch, module)?)?;
     module.add_function(wrap_pyfunction!(fuse::fuse, module)?)?;
+    module.add_function(wrap_pyfunction!(voxelize::voxelize, module)?)?;
+    module.add_function(wrap_pyfunction!(voxelize::group_points, module)?)?;
+    module.add_function(wrap_pyfunction!(voxelize::gather_voxels, module)?)?;
+    module.add_function(wrap_pyfunction!(voxelize::voxelize_backward, module)?)?;
+    module.add_function(wrap_pyfunction!(points::transform_points, module)?)?;
+    module.add_function(wrap_pyfunction!(points::crop_box, module)?)?;
+    module.add_function(wrap_pyfunction!(points::unproject, module)?)?;
+    module.add_function(wrap_pyfunction!(points::farthest_points, module)?)?;
     module.add_function(wrap_pyfunction!(dataset::open_dataset, module)?)?;
     module.add_function(wrap_pyfunction!(cache::open_cache, module)?)?;
     module.add_function(wrap_pyfunction!(cache::ingest_dataset, module)?)?;

@@ -166,7 +166,7 @@ pub(crate) fn allocate<'py>(
     let empty = EMPTY.import(py, "numpy", "empty")?;
     if spec.dtype == DType::BF16 {
         let dtype = match like.getattr("dtype") {
-            Ok(dtype) if is_array(like) => dtype,
+            Ok(dtype) if is_array(like) && dtype.str()? == DType::BF16.name() => dtype,
             _ => py.import("ml_dtypes")?.getattr("bfloat16")?,
         };
         return empty.call1((shape, dtype));

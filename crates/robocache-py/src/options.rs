@@ -18,6 +18,87 @@ pub(crate) fn seconds(argument: &'static str, value: Option<&Bound<'_, PyAny>>) 
         .transpose()
 }
 
+/// Reads a number.
+pub(crate) fn number(argument: &'static str, value: &Bound<'_, PyAny>) -> Result<f64> {
+    let refused = || Error::invalid(argument, format!("expected a number, got {}", type_name(value)));
+    if value.is_instance_of::<PyBool>() || value.is_instance_of::<PyString>() {
+        return Err(refused());
+    }
+    value.extract::<f64>().map_err(|_| refused())
+}
+
+/// Reads three numbers, or one that stands for all three where `one` says so.
+pub(crate) fn three_numbers(argument: &'static str, value: &Bound<'_, PyAny>, one: bool) -> Result<[f64; 3]> {
+    let expected = if one { "a number or three" } else { "three numbers" };
+    let refused = |got: String| Error::invalid(argument, format!("expected {expected}, got {got}"));
+    if one && let Ok(number) = number(argument, value) {
+        return Ok([number; 3]);
+    }
+    if value.is_instance_of::<PyString>() {
+        return Err(refused("a text".to_owned()));
+    }
+    let items = value.try_iter().map_err(|_| refused(type_name(value)))?;
+    let mut numbers = Vec::new();
+    for item in items.take(4) {
+        numbers.push(number(argument, &item.map_err(|_| refused(type_name(value)))?)?);
+    }
+    numbers.try_into().map_err(|numbers: Vec<f64>| {
+        refused(if numbers.len() > 3 { "more".to_owned() } else { numbers.len().to_string() })
+    })
+}
+
+/// Reads a whole number from `least` on.
+pub(crate) fn whole(argument: &'static str, value: &Bound<'_, PyAny>, least: usize) -> Result<usize> {
+    let refused = || {
+        let text = value.repr().map_or_else(|_| type_name(value), |text| text.to_string_lossy().into_owned());
+        Error::invalid(argument, format!("expected a whole number from {least} on, got {text}"))
+    };
+    if value.is_instance_of::<PyBool>() {
+        return Err(refused());
+    }
+    let index = value.call_method0("__index__").map_err(|_| refused())?;
+    index.extract::<usize>().ok().filter(|number| *number >= least).ok_or_else(refused)
+}
+
+/// Reads the cells along three axes.
+pub(crate) fn three_sizes(argument: &'static str, value: &Bound<'_, PyAny>) -> Result<[usize; 3]> {
+    let refused = || Error::invalid(argument, "expected three whole numbers (X, Y, Z)");
+    if value.is_instance_of::<PyString>() {
+        return Err(refused());
+    }
+    let mut sizes = Vec::new();
+    for item in value.try_iter().map_err(|_| refused())?.take(4) {
+        sizes.push(whole(argument, &item.map_err(|_| refused())?, 1)?);
+    }
+    sizes.try_into().map_err(|_| refused())
+}
+
+/// Reads a dtype: a name, or torch's and NumPy's own objects.
+pub(crate) fn dtype(argument: &'static str, value: Option<&Bound<'_, PyAny>>) -> Result<Option<DType>> {
+    const SHORT: [(&str, DType); 10] = [
+        ("f16", DType::F16),
+        ("bf16", DType::BF16),
+        ("f32", DType::F32),
+        ("f64", DType::F64),
+        ("half", DType::F16),
+        ("float", DType::F32),
+        ("double", DType::F64),
+        ("u8", DType::U8),
+        ("i32", DType::I32),
+        ("i64", DType::I64),
+    ];
+    let Some(value) = value else {
+        return Ok(None);
+    };
+    // `np.float32` is a class, `torch.float32` and `np.dtype("float32")` are objects.
+    let name = value.getattr("__name__").and_then(|name| name.extract::<String>());
+    let name = name.or_else(|_| value.str().map(|text| text.to_string_lossy().into_owned())).unwrap_or_default();
+    let name = name.strip_prefix("torch.").unwrap_or(&name);
+    let own = DType::ALL.iter().map(|dtype| (dtype.name(), *dtype));
+    let found = own.chain(SHORT).find(|(known, _)| *known == name).map(|(_, dtype)| dtype);
+    found.map(Some).ok_or_else(|| Error::invalid(argument, format!("expected a dtype such as float32, got {name:?}")))
+}
+
 /// Reads one of an enumeration's names.
 pub(crate) fn choice<T: std::str::FromStr<Err = Error>>(
     argument: &'static str,

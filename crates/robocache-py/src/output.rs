@@ -20,7 +20,8 @@ pub(crate) fn run<'py, O: Op>(
     let py = like.object.py();
     let fail = |error: Error| errors::to_python(py, &error.op(O::NAME));
     let specs = prepared.outputs();
-    let given = caller_outputs(out, specs).map_err(fail)?;
+    let results = specs.iter().filter(|spec| !spec.temporary).count();
+    let given = caller_outputs(out, &specs[..results]).map_err(fail)?;
     let mut outputs = Vec::with_capacity(specs.len());
     for (index, spec) in specs.iter().enumerate() {
         outputs.push(match given.get(index) {
@@ -38,13 +39,18 @@ pub(crate) fn run<'py, O: Op>(
         });
     }
     let mut views = outputs.iter_mut().map(Input::view_mut).collect::<Result<Vec<_>>>().map_err(fail)?;
-    if cuda::is_warming_up() {
-        return enter::engine(py, |_| prepared.warm_up(&mut views)).map(|()| Vec::new());
-    }
     let handle = stream.handle;
-    enter::engine(py, |interrupt| prepared.run(&mut views, &Context { interrupt: Some(interrupt), stream: handle }))?;
+    if cuda::is_warming_up() {
+        // What comes back holds nothing; ops that are made of several go on with it.
+        enter::engine(py, |_| prepared.warm_up(&mut views))?;
+    } else {
+        enter::engine(py, |interrupt| {
+            prepared.run(&mut views, &Context { interrupt: Some(interrupt), stream: handle })
+        })?;
+    }
     drop(views);
     stream.keep_alive(&outputs)?;
+    outputs.truncate(results);
     let mut results = Vec::with_capacity(outputs.len());
     for (index, output) in outputs.into_iter().enumerate() {
         let made = given.get(index).is_none();

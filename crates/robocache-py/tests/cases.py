@@ -5,45 +5,16 @@ An op that is added to `robocache.__all__` needs a row here; test_table.py fails
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 
+import cases_points
 import robocache as rc
 from generate import EPOCH_NS, Case, random_values
 from helpers import COPIED, FLOATS, dtype_of
+from table import Failure, Row, Sample
 
 # Public names that compute nothing and so have no row. Exceptions are left out by their class.
 NON_OPS: frozenset[str] = frozenset({"dataset", "ingest", "open", "synchronize", "warmup"})
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Good input: `make(dtype)` gives a case that the op's oracle knows the answer to."""
-
-    name: str
-    make: Callable[[str], Case]
-    dtypes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Bad input: `make(place)` gives positional and keyword arguments; what must be raised."""
-
-    name: str
-    make: Callable[[Callable], tuple[tuple, dict[str, Any]]]
-    error: str
-    argument: str | None
-    message: str
-    devices: tuple[str, ...] | None = None  # where it can be tried; everywhere by default
-
-
-@dataclass(frozen=True)
-class Row:
-    samples: tuple[Sample, ...]
-    failures: tuple[Failure, ...]
 
 
 def values(dtype: str, *shape: int) -> np.ndarray:
@@ -280,7 +251,10 @@ RESAMPLE_FAILURES = (
     ),
 )
 
-TABLE: dict[str, Row] = {"resample": Row(RESAMPLE_SAMPLES, RESAMPLE_FAILURES)}
+TABLE: dict[str, Row] = {
+    "resample": Row(RESAMPLE_SAMPLES, RESAMPLE_FAILURES),
+    **cases_points.ROWS,
+}
 
 
 def public_ops() -> set[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 import oracle
-from helpers import COPIED, FLOATS, STAMPS, dtype_of
+from helpers import COPIED, FLOATS, STAMPS, assert_matches, dtype_of
 
 EPOCH_NS = 1_760_000_000_000_000_000
 
@@ -33,6 +33,11 @@ class Case:
             extrapolate=self.extrapolate,
             **self.options,
         )
+
+    def verify(self, op, place) -> None:
+        """Calls the op with every array where `place` puts it, and compares."""
+        out, valid = self.run(op, place, return_valid=True)
+        assert_matches(out, valid, self.expected(), self.values)
 
     def run(self, resample, place, **more):
         """Calls the op under test with every array where `place` puts it."""

@@ -97,7 +97,77 @@ def launches() -> int:
     text = reported(call)
     assert "row 2 holds NaN at index 29000" in text, text
     rc.synchronize()
-    return count
+    return count + clouds()
+
+
+def clouds() -> int:
+    """Every op on point clouds: odd sizes, dropped points, crowded cells, bad lengths."""
+    import torch
+
+    import robocache as rc
+    from agreement import assert_same
+    from robocache._points import voxelize_backward
+
+    count = 0
+    grid = {"origin": (0.0, 0.0, 0.0), "voxel_size": 0.25, "shape": (7, 8, 9)}
+
+    def parts(result) -> tuple:
+        if isinstance(result, torch.Tensor):
+            return (result,)
+        return result if isinstance(result, tuple) else tuple(vars(result).values())
+
+    def both(call, *tensors) -> None:
+        nonlocal count
+        pair = parts(call(*tensors)), parts(call(*(x.cuda() for x in tensors)))
+        for theirs, mine in zip(*pair, strict=True):
+            if theirs is not None:
+                assert_same(mine.cpu(), theirs, count)
+        count += 1
+
+    for number, dtype in itertools.product(
+        (0, 1, 33, 1025, 5000), (torch.float32, torch.float16, torch.float64)
+    ):
+        points = (torch.rand(2, number, 3) * 2.4 - 0.2).to(dtype)
+        points[1] = 0.6  # one cell
+        features = torch.randn(2, number, 5).to(dtype)
+        lengths = torch.tensor([number, number // 2])
+        for reduce in ("occupancy", "count"):
+            both(
+                lambda p, n, r=reduce: rc.voxelize(
+                    p, lengths=n, reduce=r, return_dropped=True, **grid
+                ),
+                points,
+                lengths,
+            )
+        for reduce in ("mean", "max"):
+            both(lambda p, f, r=reduce: rc.voxelize(p, f, reduce=r, **grid), points, features)
+            both(
+                lambda p, f, r=reduce: rc.voxelize(
+                    p, f, reduce=r, sparse=True, max_points_per_voxel=3, **grid
+                ),
+                points,
+                features,
+            )
+            grad = torch.rand(2, 7, 8, 9, 5)
+            both(
+                lambda p, f, g, r=reduce: voxelize_backward(p, f, g, reduce=r, **grid),
+                points,
+                features,
+                grad,
+            )
+        both(lambda p: rc.crop_box(p, (0, 0, 0), (1, 2, 1)), points)
+        both(lambda p: rc.crop_box(p, (0, 0, 0), (1, 2, 1), compact=True), points)
+        both(lambda p: rc.transform_points(p, [1, 2, 3, 0, 0, 0.6, 0.8]), points)
+        both(lambda p: rc.unproject(p, [9.0, 9.0, 1.0, 2.0]), points)
+        both(lambda p: rc.farthest_points(p, min(p.shape[1], 9)), points)
+    both(lambda p: rc.farthest_points(p, 4), torch.rand(1, 40_000, 3))
+    bad = torch.tensor([5, 99]).cuda()
+    rc.voxelize(torch.rand(2, 20, 3).cuda(), lengths=bad, **grid)
+    try:
+        rc.synchronize()
+        raise AssertionError("a bad length was not reported")
+    except rc.InvalidArgument:
+        return count + 2
 
 
 def gradients() -> int:

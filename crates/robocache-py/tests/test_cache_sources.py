@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 import robocache as rc
 
 pytest.importorskip("pyarrow")
+
+import pyarrow as pa
 
 import lerobot_edit as edit
 from lerobot_files import Layout, sample
@@ -47,6 +50,8 @@ def test_an_episode_that_check_calls_an_error_is_left_out(tmp_path, version):
     assert [cache.episode(at).index for at in range(len(cache))] == [0, 2, 3]
     assert cache.stats["action"]["count"] == [sum(LENGTHS) - LENGTHS[1]]
     assert [(episode, "not_finite" in why) for _, episode, why in cache.skipped] == [(1, True)]
+    # The unit that reads the numbers finds it: planning does not read them.
+    assert json.loads((tmp_path / "cache" / "plan.json").read_text())["errors"] == []
     # The same again is no new work and says the same.
     again = ingest(source, tmp_path / "cache")
     assert (again.units_done, again.skipped) == (0, report.skipped)
@@ -55,6 +60,16 @@ def test_an_episode_that_check_calls_an_error_is_left_out(tmp_path, version):
     # Where the bad stream is not wanted, the episode is good.
     assert not ingest(source, tmp_path / "state", streams=["observation.state"]).skipped
     assert len(rc.open(tmp_path / "state")) == 4
+
+
+def test_pictures_of_an_episode_with_bad_numbers_are_not_kept(tmp_path):
+    source = make(tmp_path / "source", features=ARM | CAMERA)
+    edit.edit_column(source, "action", spoil)
+    assert [episode for episode, _ in ingest(source, tmp_path / "cache").skipped] == [1]
+    kept = pa.ipc.open_file(
+        tmp_path / "cache" / "shards" / "unit-000000" / "observation.images.cam.arrow"
+    )
+    assert kept.read_all().num_rows == sum(LENGTHS) - LENGTHS[1]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[3]
@@ -17,6 +18,7 @@ SAYS = {
     "ingest_dataset.py": "0 findings",
     "train_ddp.py": "samples once each",
     "train_policy.py": "the loss fell",
+    "voxelize.py": "cells are occupied",
 }
 
 
@@ -48,6 +50,15 @@ def test_the_readme_prints_what_it_says(tmp_path):
 @pytest.mark.parametrize("name", SAYS)
 def test_examples_run(name):
     assert SAYS[name] in run(str(ROOT / "examples" / name))
+
+
+@pytest.mark.skipif(not (ROOT / "examples").exists(), reason="outside of the repository")
+def test_the_picture_of_a_cloud_is_one(tmp_path):
+    cloud, out = tmp_path / "cloud.npy", tmp_path / "grid.png"
+    np.save(cloud, np.random.default_rng(0).normal(size=(500, 4)))
+    assert "written" in run(str(ROOT / "examples" / "voxelize.py"), str(cloud), "-o", str(out))
+    data = out.read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n" and data[12:16] == b"IHDR" and data[-8:-4] == b"IEND"
 
 
 @pytest.mark.skipif(not (ROOT / "examples").exists(), reason="outside of the repository")

@@ -53,6 +53,16 @@ def refused(values: torch.Tensor, times: torch.Tensor) -> None:
     rc.resample(values, times, times, extrapolate="wrap")  # type: ignore[call-overload]
 
 
+def clouds(points: torch.Tensor, depth: npt.NDArray[np.uint16]) -> None:
+    grid: Any = rc.voxelize(points, origin=(0, 0, 0), voxel_size=0.1, shape=(8, 8, 8))
+    sparse = rc.voxelize(grid, origin=(0, 0, 0), voxel_size=0.1, shape=(8, 8, 8), sparse=True)
+    assert_type(sparse, Any)
+    assert_type(rc.transform_points(points, [0.0, 0, 0, 0, 0, 0, 1]), torch.Tensor)
+    rc.farthest_points(rc.unproject(depth, [1.0, 1.0, 0.0, 0.0]), 16)
+    rc.crop_box(points, (0, 0, 0), (1, 1, 1), compact=True)
+    rc.voxelize(points)  # type: ignore[call-arg]
+
+
 def errors(error: rc.InvalidArgument) -> str:
     root: rc.RoboCacheError = error
     built_in: ValueError = error

@@ -21,6 +21,10 @@ pub trait Op: Sync {
     fn check(&self) -> Result<Self::Dims>;
     /// What the caller must provide, in this order.
     fn outputs(&self, dims: &Self::Dims) -> Result<Vec<OutputSpec>>;
+    /// Bytes of memory that the op needs while it runs; the caller provides them like an output.
+    fn workspace(&self, _dims: &Self::Dims) -> Result<usize> {
+        Ok(0)
+    }
     /// Computes on the host.
     fn cpu(&self, dims: &Self::Dims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()>;
     /// Queues the work on a GPU.
@@ -36,13 +40,19 @@ pub struct OutputSpec {
     pub dtype: DType,
     /// Its shape, row-major; what the caller provides may be strided.
     pub layout: Layout,
+    /// Whether it is memory to work in, which is of no use after the run; the last of its op.
+    pub temporary: bool,
 }
 
 impl OutputSpec {
     /// A row-major output; fails when the size cannot exist.
     pub fn new(name: &'static str, dtype: DType, shape: &[usize]) -> Result<Self> {
         let layout = Layout::contiguous(shape, dtype).map_err(|error| error.argument(name))?;
-        Ok(Self { name, dtype, layout })
+        Ok(Self { name, dtype, layout, temporary: false })
+    }
+
+    fn workspace(bytes: usize) -> Result<Self> {
+        Ok(Self { temporary: true, ..Self::new("workspace", DType::U8, &[bytes])? })
     }
 }
 
@@ -71,6 +81,11 @@ impl<'a> Outputs<'_, 'a> {
     pub fn get(&mut self, index: usize) -> Option<&mut TensorMut<'a>> {
         self.0.get_mut(index)
     }
+
+    /// The start of the memory that [`Op::workspace`] asked for; only for ops that did.
+    pub(crate) fn workspace(&mut self) -> *mut u8 {
+        self.0.last_mut().map_or(std::ptr::null_mut(), TensorMut::data_mut)
+    }
 }
 
 /// An op whose arguments were checked.
@@ -98,7 +113,11 @@ pub fn prepare<'o, O: Op>(op: &'o O, context: &Context<'_>) -> Result<Prepared<'
             gpu.raise_pending()
                 .map_err(|error| error.while_doing("a later call was prepared, which has done nothing"))?;
         }
-        let outputs = op.outputs(&dims)?;
+        let mut outputs = op.outputs(&dims)?;
+        let bytes = op.workspace(&dims)?;
+        if bytes > 0 {
+            outputs.push(OutputSpec::workspace(bytes)?);
+        }
         Ok(Prepared { op, dims, device, gpu, stream: context.stream, outputs })
     };
     checked().map_err(|error: Error| error.op(O::NAME))
@@ -119,6 +138,7 @@ pub fn run<O: Op>(op: &O) -> Result<Vec<Tensor>> {
     let mut tensors = prepared.outputs.iter().map(allocate).collect::<Result<Vec<_>>>()?;
     let mut views: Vec<_> = tensors.iter_mut().map(Tensor::view_mut).collect();
     prepared.run(&mut views, &context)?;
+    tensors.truncate(prepared.outputs.iter().filter(|spec| !spec.temporary).count());
     Ok(tensors)
 }
 
@@ -128,7 +148,7 @@ impl<O: Op> Prepared<'_, O> {
         self.device
     }
 
-    /// What [`Prepared::run`] must be given.
+    /// What [`Prepared::run`] must be given; memory to work in is marked as temporary.
     pub fn outputs(&self) -> &[OutputSpec] {
         &self.outputs
     }

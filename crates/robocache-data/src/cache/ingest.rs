@@ -311,7 +311,7 @@ impl Runner<'_> {
                                 source,
                                 dataset: self.dataset,
                                 strict: self.strict,
-                                threads,
+                                threads: (threads / workers).max(1),
                                 progress: self.step,
                                 interrupted: &interrupted,
                             };

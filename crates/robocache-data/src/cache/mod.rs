@@ -5,9 +5,11 @@
 //! the results together, `shard` is a stream's file, `index` the table of episodes.
 
 mod blocks;
+mod footer;
 mod fs;
 mod index;
 mod ingest;
+mod jpeg;
 mod keep;
 mod layout;
 mod pictures;

@@ -9,16 +9,16 @@ use std::sync::{Arc, OnceLock};
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, BinaryArray, FixedSizeListArray, Int64Array, RecordBatch, StringArray, make_array};
-use arrow_buffer::{Buffer, MutableBuffer, OffsetBuffer};
+use arrow_buffer::{Buffer, MutableBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_data::ArrayData;
-use arrow_ipc::reader::{FileDecoder, read_footer_length};
+use arrow_ipc::Block;
+use arrow_ipc::reader::FileDecoder;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
-use arrow_ipc::{Block, convert::try_fb_to_schema, root_as_footer};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
-use memmap2::Mmap;
 use robocache::{DType, Error, ErrorKind, Result};
 
 use super::blocks::{BLOCK, Summed, Verified};
+use super::footer::{Footer, TAIL, batch_bytes, footer_start, map, read_batch};
 use super::fs::{FileOut, Fs};
 use super::layout::{CachedStream, Encoding, ShardFile, path_in};
 use crate::limits::{corrupt, file_error, guarded};
@@ -26,8 +26,6 @@ use crate::source::open_regular;
 
 /// Buffers start at multiples of this, as direct uploads want it.
 const ALIGNMENT: usize = 64;
-/// Bytes at the end of an Arrow file: length of the footer and magic.
-const TAIL: usize = 10;
 
 /// The columns of a stream's file.
 fn schema(stream: &CachedStream) -> Schema {
@@ -134,25 +132,27 @@ impl ShardWriter {
         if self.times.is_empty() {
             return Ok(());
         }
-        // The next batch is about as large: memory that grows step by step is copied at every step.
-        let times = std::mem::take(&mut self.times);
-        self.times.reserve(times.len());
-        let next = MutableBuffer::with_capacity(self.bytes.len());
-        let bytes = std::mem::replace(&mut self.bytes, next);
+        let rows = self.times.len();
+        let times = Buffer::from_vec(std::mem::take(&mut self.times));
+        let bytes = Buffer::from(std::mem::take(&mut self.bytes));
         let ends = std::mem::replace(&mut self.ends, vec![0]);
-        let rows = times.len();
-        let written = self.batch(times, bytes, ends).and_then(|batch| self.writer.write(&batch));
+        let batch = self.batch(rows, times.clone(), bytes.clone(), ends);
+        let written = batch.and_then(|batch| self.writer.write(&batch));
         written.map_err(|error| cannot_write(&folder.join(&self.file), error))?;
         self.batches.push(rows as u64);
+        // The next batch takes the memory of this one: new pages would cost as much as filling them.
+        self.times = times.into_vec().unwrap_or_default();
+        self.bytes = bytes.into_mutable().unwrap_or_default();
+        self.times.clear();
+        self.bytes.clear();
         Ok(())
     }
 
-    fn batch(&self, times: Vec<i64>, bytes: MutableBuffer, ends: Vec<i32>) -> Result<RecordBatch, ArrowError> {
-        let rows = times.len();
+    fn batch(&self, rows: usize, times: Buffer, bytes: Buffer, ends: Vec<i32>) -> Result<RecordBatch, ArrowError> {
         let value: ArrayRef = match self.schema.field(1).data_type() {
             DataType::FixedSizeList(item, width) => {
                 let count = rows * usize::try_from(*width).unwrap_or(0);
-                let data = ArrayData::builder(item.data_type().clone()).len(count).add_buffer(bytes.into()).build()?;
+                let data = ArrayData::builder(item.data_type().clone()).len(count).add_buffer(bytes).build()?;
                 Arc::new(FixedSizeListArray::try_new_with_length(
                     Arc::clone(item),
                     *width,
@@ -161,10 +161,11 @@ impl ShardWriter {
                     rows,
                 )?)
             }
-            DataType::Utf8 => Arc::new(StringArray::try_new(OffsetBuffer::new(ends.into()), bytes.into(), None)?),
-            _ => Arc::new(BinaryArray::try_new(OffsetBuffer::new(ends.into()), bytes.into(), None)?),
+            DataType::Utf8 => Arc::new(StringArray::try_new(OffsetBuffer::new(ends.into()), bytes, None)?),
+            _ => Arc::new(BinaryArray::try_new(OffsetBuffer::new(ends.into()), bytes, None)?),
         };
-        RecordBatch::try_new(Arc::clone(&self.schema), vec![Arc::new(Int64Array::from(times)), value])
+        let times = Int64Array::try_new(ScalarBuffer::new(times, 0, rows), None)?;
+        RecordBatch::try_new(Arc::clone(&self.schema), vec![Arc::new(times), value])
     }
 
     /// Writes what is left and waits until all of it is on the disk.
@@ -222,10 +223,7 @@ impl Shard {
         if facts.crc32c.len() as u64 != length.div_ceil(BLOCK as u64) {
             return Err(corrupt(&path, format!("{length} bytes have {} checksums", facts.crc32c.len())));
         }
-        // SAFETY: shards are never written again; `gc` and removal only unlink. Truncation by
-        // someone else is the one exception, which the documentation states.
-        let map = unsafe { Mmap::map(&file) }.map_err(|error| file_error(&path, "cannot map", error))?;
-        let map = bytes::Bytes::from_owner(map);
+        let map = map(&path, &file)?;
         let verified = Verified::new(facts.crc32c.clone());
         let mut shard = Self {
             verified,
@@ -270,21 +268,10 @@ impl Shard {
         let bad = |error: String| corrupt(&self.path, format!("expected an Arrow file: {error}"));
         let length = self.map.len();
         self.touch(length.saturating_sub(TAIL), length)?;
-        let tail = self.map.get(length.saturating_sub(TAIL)..).and_then(|tail| <[u8; TAIL]>::try_from(tail).ok());
-        let tail = tail.ok_or_else(|| bad("it is too short".to_owned()))?;
-        let footer = read_footer_length(tail).map_err(|error| bad(error.to_string()))?;
-        let start = length.saturating_sub(TAIL).checked_sub(footer).ok_or_else(|| bad("no footer".to_owned()))?;
+        let start = footer_start(&self.map).map_err(bad)?;
         self.touch(start, length)?;
-        let bytes = self.map.get(start..length - TAIL).unwrap_or_default();
-        let footer = root_as_footer(bytes).map_err(|error| bad(error.to_string()))?;
-        let schema = footer.schema().ok_or_else(|| bad("no schema".to_owned()))?;
-        if !schema.endianness().equals_to_target_endianness() {
-            return Err(bad("its numbers have another order of bytes".to_owned()));
-        }
-        let schema = Arc::new(try_fb_to_schema(schema).map_err(|error| bad(error.to_string()))?);
-        let decoder = FileDecoder::new(Arc::clone(&schema), footer.version());
-        self.places = footer.recordBatches().map(|blocks| blocks.iter().copied().collect()).unwrap_or_default();
-        self.decoder = decoder.with_require_alignment(true);
+        let Footer { schema, decoder, places } = Footer::read(&self.map, start).map_err(bad)?;
+        (self.decoder, self.places) = (decoder, places);
         Ok(schema)
     }
 
@@ -322,11 +309,7 @@ impl Shard {
             .filter(|&(_, end)| end <= self.map.len())
             .ok_or_else(|| bad("outside of the file".to_owned()))?;
         self.touch(start, end)?;
-        let buffer = Buffer::from(self.map.slice(start..end));
-        let decoded = guarded(&self.path, "record batch", || {
-            self.decoder.read_record_batch(place, &buffer).map_err(|error| bad(error.to_string()))
-        })?;
-        let decoded = decoded.ok_or_else(|| bad("is empty".to_owned()))?;
+        let decoded = guarded(&self.path, "record batch", || read_batch(&self.decoder, &self.map, place).map_err(bad))?;
         let rows = self.starts.get(batch + 1).zip(self.starts.get(batch)).map(|(end, start)| end - start);
         if rows != Some(decoded.num_rows() as u64) {
             return Err(bad(format!("{} rows, expected {rows:?}", decoded.num_rows())));
@@ -388,12 +371,4 @@ impl Shard {
             _ => Err(bad()),
         }
     }
-}
-
-/// Where a batch's metadata and body are.
-fn batch_bytes(place: &Block) -> Option<(usize, usize)> {
-    let start = usize::try_from(place.offset()).ok()?;
-    let length =
-        usize::try_from(place.metaDataLength()).ok()?.checked_add(usize::try_from(place.bodyLength()).ok()?)?;
-    Some((start, start.checked_add(length)?))
 }

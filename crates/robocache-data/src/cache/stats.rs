@@ -15,12 +15,19 @@ use robocache::{DType, Error, Result, Tensor, ensure, for_each_dtype};
 use serde::{Deserialize, Serialize};
 
 use self::columns::{Column, Moments, Number, columns, fill, merge_columns, summarise_channel, widened};
+use super::jpeg::Planes;
 use super::sketch::Real;
 
 /// Which quantiles a summary has.
 const PARTS: [f64; 5] = [0.01, 0.1, 0.5, 0.9, 0.99];
 /// Pixels that a picture contributes at most, spread evenly over it.
 const PIXELS: usize = 64 * 64;
+
+/// The step from a pixel that counts to the next.
+fn spread(count: usize) -> usize {
+    // Odd, so that it does not meet the same columns in every row of the usual sizes.
+    count.div_ceil(PIXELS) | 1
+}
 
 /// The statistics of a stream's components.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -168,6 +175,16 @@ impl StreamStats {
 
     /// Adds a picture, `[H, W, channels]`: evenly spread pixels of it, scaled to 0..1.
     pub(crate) fn add_picture(&mut self, pixels: &[u8], channels: usize) -> Result<()> {
+        let count = pixels.len().checked_div(channels).unwrap_or(0);
+        self.add_pixels(channels, pixels.chunks_exact(channels.max(1)).step_by(spread(count)))
+    }
+
+    /// The same of planes, as RGB.
+    pub(crate) fn add_planes(&mut self, planes: &Planes<'_>) -> Result<()> {
+        self.add_pixels(3, planes.pixels(spread(planes.height * planes.width)))
+    }
+
+    fn add_pixels(&mut self, channels: usize, pixels: impl Iterator<Item = impl AsRef<[u8]>>) -> Result<()> {
         ensure!(channels == self.width, "pixels", "{channels} channels, expected {}", self.width);
         if self.values == Values::Nothing {
             self.values = Values::Pictures(vec![0; channels.saturating_mul(256)]);
@@ -175,13 +192,9 @@ impl StreamStats {
         let Values::Pictures(counts) = &mut self.values else {
             return Err(Error::invalid("pixels", "a picture, where the others are numbers"));
         };
-        if let Some(count) = pixels.len().checked_div(channels) {
-            // Odd, so that it does not meet the same columns in every row of the usual sizes.
-            let step = count.div_ceil(PIXELS) | 1;
-            for pixel in pixels.chunks_exact(channels).step_by(step) {
-                for (counts, &value) in counts.chunks_exact_mut(256).zip(pixel) {
-                    counts[usize::from(value)] += 1;
-                }
+        for pixel in pixels {
+            for (counts, &value) in counts.chunks_exact_mut(256).zip(pixel.as_ref()) {
+                counts[usize::from(value)] += 1;
             }
         }
         self.samples += 1;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
-use robocache::{Context, DType, Error, ErrorKind, Result, Tensor};
+use robocache::{DType, Error, ErrorKind, Result, Tensor};
 
 use super::fs::{Folder, Fs};
 use super::ingest::read_done;
@@ -12,10 +12,10 @@ use super::layout::{
     CachedSource, CachedStream, Encoding, FORMAT, Plan, SHARDS, Skipped, UNIT, Unit, UnitEpisode, UnitManifest,
     VERSION, to_json,
 };
-use super::queue::Queue;
+use super::queue::{Outcome, Part, write_groups};
 use super::shard::ShardWriter;
 use super::stats::StreamStats;
-use crate::frames::Frames;
+use crate::check::values::errors;
 use crate::limits::file_error;
 use crate::model::{Dataset, Kind, Samples, Values};
 
@@ -28,7 +28,7 @@ pub(crate) struct Work<'a> {
     pub(crate) source: &'a CachedSource,
     pub(crate) dataset: &'a Dataset,
     pub(crate) strict: bool,
-    /// How many threads all of it may use.
+    /// How many threads it may use: those that are not busy with other units.
     pub(crate) threads: usize,
     /// Told of frames that are done.
     pub(crate) progress: &'a (dyn Fn(u64) + Sync),
@@ -130,6 +130,14 @@ impl<'a> Work<'a> {
         }
         let cameras = files.iter().filter(|file| file.stream.kind.is_picture()).count() as u64;
         let told = Told { progress: self.progress, cameras, pictures: Cell::new(0), frames: Cell::new(0) };
+        // What is wrong with the numbers is known before pictures are decoded for nothing. Without pictures,
+        // reading them once will do.
+        for episode in episodes.iter_mut().filter(|episode| cameras > 0 && episode.failure.is_none()) {
+            self.stop_if_interrupted()?;
+            if let Err(error) = self.read_numbers(episode.at, &files) {
+                self.keep_or_raise(error, episode)?;
+            }
+        }
         // Pictures first: where one cannot be decoded, the episode's numbers are not written.
         for place in 0..files.len() {
             if files.get(place).is_some_and(|file| file.stream.kind.is_picture()) {
@@ -246,13 +254,27 @@ impl<'a> Work<'a> {
         Ok(manifest)
     }
 
-    fn write_numbers(&self, episode: &mut Episode, files: &mut [Open<'_>], folder: &Path) -> Result<()> {
+    /// What is no picture, by the places of the files; all of it can be taken.
+    fn read_numbers(&self, at: usize, files: &[Open<'_>]) -> Result<(Vec<usize>, Vec<Samples>)> {
         let places: Vec<usize> = (0..files.len()).filter(|&place| !files[place].stream.kind.is_picture()).collect();
         let wanted: Vec<usize> = places.iter().map(|&place| files[place].from).collect();
-        let samples = self.dataset.read(episode.at, &wanted)?;
-        for samples in &samples {
+        let samples = self.dataset.read(at, &wanted)?;
+        let number = self.dataset.episode(at)?.index;
+        for (samples, from) in samples.iter().zip(wanted) {
             ensure_sorted(samples)?;
+            let (Some(info), Values::Numbers(tensor)) = (self.dataset.streams().get(from), &samples.values) else {
+                continue;
+            };
+            if let Some(found) = errors(info, tensor, number)?.first() {
+                let text = format!("{}: {}: {}", found.code, info.name, found.message);
+                return Err(Error::new(ErrorKind::CorruptData, text));
+            }
         }
+        Ok((places, samples))
+    }
+
+    fn write_numbers(&self, episode: &mut Episode, files: &mut [Open<'_>], folder: &Path) -> Result<()> {
+        let (places, samples) = self.read_numbers(episode.at, files)?;
         // All of it is known to be good before any of it is written.
         let casts = places.iter().zip(&samples).map(|(&place, samples)| cast(samples, files[place].stream));
         let casts = casts.collect::<Result<Vec<_>>>()?;
@@ -292,7 +314,7 @@ impl<'a> Work<'a> {
         told: &Told<'_>,
     ) -> Result<()> {
         let file = &mut files[place];
-        let mut parts: Vec<(usize, Samples, Frames)> = Vec::new();
+        let mut parts: Vec<Part> = Vec::new();
         for (number, episode) in episodes.iter_mut().enumerate() {
             if episode.failure.is_some() {
                 continue;
@@ -310,68 +332,22 @@ impl<'a> Work<'a> {
                 Err(error) => self.keep_or_raise(error, episode)?,
             }
         }
-        let mut rest = parts.as_slice();
-        while !rest.is_empty() {
-            let together = 1 + rest.windows(2).take_while(|pair| pair[1].2.follows(&pair[0].2)).count();
-            let (group, later) = rest.split_at(together);
-            let done = self.write_group(place, file, group, episodes, folder, told)?;
-            // After a failure the episodes behind it are tried anew.
-            rest = if done < together { rest.get(done..).unwrap_or_default() } else { later };
-        }
-        Ok(())
-    }
-
-    /// Writes the pictures of episodes that share a video; returns how many are dealt with.
-    fn write_group(
-        &self,
-        place: usize,
-        file: &mut Open<'a>,
-        group: &[(usize, Samples, Frames)],
-        episodes: &mut [Episode],
-        folder: &Path,
-        told: &Told<'_>,
-    ) -> Result<usize> {
-        let frames: Vec<Frames> = group.iter().map(|(_, _, frames)| frames.clone()).collect();
-        let Some(joined) = Frames::join(&frames) else {
-            return Ok(group.len());
+        let groups: Vec<&[Part]> = parts.chunk_by(|earlier, later| later.2.follows(&earlier.2)).collect();
+        let mut take = |group: &[Part], outcome: Outcome| {
+            let Outcome { written, complete, outcome } = outcome;
+            for (&(number, ..), (rows, stats)) in group.iter().zip(written).take(complete) {
+                episodes[number].rows[place] = rows;
+                episodes[number].stats[place] = stats;
+            }
+            if let Err(error) = outcome {
+                let failed = complete.min(group.len() - 1);
+                self.keep_or_raise(error, &mut episodes[group[failed].0])?;
+                return Ok(failed + 1);
+            }
+            // Episodes without pictures have no rows, and are done too.
+            Ok(group.len())
         };
-        let ends: Vec<usize> = frames
-            .iter()
-            .scan(0, |end, frames| {
-                *end += frames.len();
-                Some(*end)
-            })
-            .collect();
-        let mut queue = Queue::new(self, file, joined.shape(), group.len(), told);
-        let (mut current, mut in_order) = (0, 0);
-        let interrupt = || (self.interrupted)();
-        let context = Context { interrupt: Some(&interrupt), ..Context::default() };
-        let outcome = joined.for_each(0..joined.len(), &context, &mut |sample, pixels| {
-            if sample != in_order {
-                return Err(Error::new(ErrorKind::CorruptData, "the video's order is not that of the stamps"));
-            }
-            in_order += 1;
-            while current < ends.len() && sample >= ends[current] {
-                current += 1;
-            }
-            let start = if current == 0 { 0 } else { ends[current - 1] };
-            let time = group[current].1.times.get(sample - start).copied().unwrap_or_default();
-            queue.push(current, time, pixels, folder)
-        });
-        // What was read before a failure counts; a failure to write does not go by with an episode.
-        let written = queue.finish(folder)?;
-        let complete = ends.iter().take_while(|&&end| end <= in_order).count();
-        for (&(number, ..), (rows, stats)) in group.iter().zip(written).take(complete) {
-            episodes[number].rows[place] = rows;
-            episodes[number].stats[place] = stats;
-        }
-        if let Err(error) = outcome {
-            let failed = complete.min(group.len() - 1);
-            self.keep_or_raise(error, &mut episodes[group[failed].0])?;
-            return Ok(failed + 1);
-        }
-        // Episodes without pictures have no rows, and are done too.
-        Ok(group.len())
+        write_groups(self, file, &groups, (folder, told), &mut take)
     }
 }
 

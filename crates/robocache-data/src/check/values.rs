@@ -67,6 +67,30 @@ pub(crate) fn look(stream: &StreamInfo, tensor: &Tensor, parts: &[Part]) -> Resu
     for_each_dtype!(dispatch)
 }
 
+/// What makes an episode unusable, in a tensor of its rows. Where nothing does, which is nearly always, a
+/// glance is enough.
+pub(crate) fn errors(stream: &StreamInfo, tensor: &Tensor, episode: u64) -> Result<Vec<Finding>> {
+    fn errors_in<T: Number>(stream: &StreamInfo, values: &[T], episode: u64) -> Vec<Finding> {
+        let width = stream.width();
+        // Not one by one: to stop at the first would cost more than to look at all.
+        let finite = |values: &[T]| values.iter().fold(true, |all, value| all & value.wide().is_finite());
+        let is_zero = |start| Quaternion::of(values, width, start, episode).zero_at.is_some();
+        if values.chunks(1024).all(finite) && !starts(stream).any(is_zero) {
+            return Vec::new();
+        }
+        let rows = values.len().checked_div(width).unwrap_or(0);
+        look_at(stream, values, &[Part { episode, rows: 0..rows }]).into_iter().flat_map(|look| look.findings).collect()
+    }
+    macro_rules! dispatch {
+        ($(($variant:ident, $type:ty, $name:literal, $class:ident)),+) => {
+            match tensor.dtype() {
+                $(DType::$variant => Ok(errors_in(stream, tensor.as_slice::<$type>()?, episode)),)+
+            }
+        };
+    }
+    for_each_dtype!(dispatch)
+}
+
 /// An episode of a stream, looked at.
 #[derive(Debug)]
 pub(crate) struct Look {
@@ -241,6 +265,7 @@ mod tests {
             let tensor = Tensor::from_slice(values, &[rows, stream.width()]).unwrap();
             let part = Part { episode: episode as u64, rows: 0..rows };
             for look in look(stream, &tensor, &[part]).unwrap() {
+                assert_eq!(errors(stream, &tensor, episode as u64).unwrap(), look.findings);
                 found.extend(look.findings);
                 match &mut all {
                     Some(all) => all.merge(&look.seen),

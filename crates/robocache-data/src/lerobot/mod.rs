@@ -292,7 +292,11 @@ impl Source for LeRobot {
     }
 
     fn check(&self, progress: &Progress<'_>) -> Result<Checked> {
-        self.check_all(progress)
+        self.check_all(progress, true)
+    }
+
+    fn check_but_numbers(&self, progress: &Progress<'_>) -> Result<Checked> {
+        self.check_all(progress, false)
     }
 
     fn files(&self) -> Vec<PathBuf> {

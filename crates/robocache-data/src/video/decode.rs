@@ -14,7 +14,7 @@ use super::child::Child;
 use super::ffmpeg::Ffmpeg;
 use super::plan::{Segment, segments};
 use super::report::{Printed, Report};
-use super::{PixelFormat, VideoFile};
+use super::{Levels, PixelFormat, Pixels, VideoFile, Wish};
 use crate::limits::{corrupt, exceeds, file_error};
 
 /// How often a caller that waits is asked whether to go on.
@@ -23,10 +23,17 @@ const POLL: Duration = Duration::from_millis(100);
 /// How long a program that has closed its output may take to end.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// Threads of one decoder: files are decoded in parallel, so one is not given the whole machine.
+/// Threads of one decoder: more of them wait for each other more than they help.
 const MAX_THREADS: usize = 4;
 
-type Sink<'a> = dyn FnMut(usize, &[u8]) -> Result<()> + 'a;
+type Sink<'a> = dyn FnMut(usize, Pixels<'_>) -> Result<()> + 'a;
+
+impl Wish {
+    /// A format, by a decoder that has the machine to itself.
+    pub(crate) fn alone(format: PixelFormat) -> Self {
+        Self { format, threads: std::thread::available_parallelism().map_or(1, usize::from) }
+    }
+}
 
 impl VideoFile {
     /// [`VideoFile::decode`] by a given program.
@@ -34,17 +41,56 @@ impl VideoFile {
         &self,
         ffmpeg: &Ffmpeg,
         frames: &[usize],
-        format: PixelFormat,
+        wish: Wish,
         context: &Context<'_>,
         sink: &mut Sink<'_>,
     ) -> Result<()> {
+        let mut done = 0;
+        let mut counting = |frame: usize, pixels: Pixels<'_>| {
+            sink(frame, pixels)?;
+            done += 1;
+            Ok(())
+        };
+        let (outcome, has_planes) = self.decode_frames(ffmpeg, frames, wish, context, &mut counting);
+        if has_planes {
+            return outcome;
+        }
+        // What the program makes RGB of need not be what we know.
+        let (rest, wish) = (frames.get(done..).unwrap_or_default(), Wish { format: PixelFormat::Rgb8, ..wish });
+        self.decode_frames(ffmpeg, rest, wish, context, sink).0
+    }
+
+    /// Also whether all that came had the planes that were wanted.
+    fn decode_frames(
+        &self,
+        ffmpeg: &Ffmpeg,
+        frames: &[usize],
+        wish: Wish,
+        context: &Context<'_>,
+        sink: &mut Sink<'_>,
+    ) -> (Result<()>, bool) {
+        let mut has_planes = true;
+        let outcome = self.decode_segments(ffmpeg, frames, wish, context, sink, &mut has_planes);
+        (outcome, has_planes)
+    }
+
+    fn decode_segments(
+        &self,
+        ffmpeg: &Ffmpeg,
+        frames: &[usize],
+        wish: Wish,
+        context: &Context<'_>,
+        sink: &mut Sink<'_>,
+        has_planes: &mut bool,
+    ) -> Result<()> {
         self.check_wanted(frames)?;
         self.check_unchanged()?;
-        let mut buffer = self.frame_buffer(format)?;
+        let mut buffer = self.frame_buffer(wish.format)?;
         for mut segment in segments(&self.samples, frames.iter().map(|frame| self.first + frame)) {
             let mut run = Run {
                 video: self,
-                format,
+                wish,
+                has_planes,
                 context,
                 frames,
                 delivered: false,
@@ -91,7 +137,7 @@ impl VideoFile {
     }
 
     fn frame_buffer(&self, format: PixelFormat) -> Result<Vec<u8>> {
-        let size = u64::from(self.width) * u64::from(self.height) * format.bytes();
+        let size = format.bytes(self.width, self.height);
         if size > self.limits.max_alloc {
             let text = format!("a decoded frame has {size} bytes, more than max_alloc = {}", self.limits.max_alloc);
             return Err(exceeds(&self.path, text));
@@ -115,8 +161,8 @@ impl VideoFile {
         }
     }
 
-    fn command(&self, ffmpeg: &Ffmpeg, segment: &Segment, format: PixelFormat) -> Command {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+    fn command(&self, ffmpeg: &Ffmpeg, segment: &Segment, wish: Wish) -> Command {
+        let threads = wish.threads.clamp(1, MAX_THREADS);
         let mut command = Command::new(ffmpeg.program());
         // FFREPORT would make it write files.
         command.env_remove("FFREPORT").env("AV_LOG_FORCE_NOCOLOR", "1");
@@ -145,9 +191,11 @@ impl VideoFile {
         input.push(&self.path);
         command.arg("-i").arg(input);
         let select = segment.filter(&self.samples, self.timescale);
-        let filter = match format {
+        let filter = match wish.format {
             PixelFormat::Rgb8 => format!("select='{select}',showinfo=checksum=0,format=rgb24"),
             PixelFormat::Gray16 => format!("select='{select}',extractplanes=y,showinfo=checksum=0"),
+            // What is neither of them is printed, and then not taken.
+            PixelFormat::Yuv420 => format!("select='{select}',showinfo=checksum=0,format=yuv420p|yuvj420p"),
         };
         command.args(["-map", &format!("0:i:{}", self.track), "-filter_threads", "1", "-vf", &filter]);
         command.args([ffmpeg.passthrough_option(), "passthrough", "-frames:v", &segment.len().to_string()]);
@@ -159,7 +207,9 @@ impl VideoFile {
 /// One run of the program.
 struct Run<'a, 's> {
     video: &'a VideoFile,
-    format: PixelFormat,
+    wish: Wish,
+    /// Cleared at a frame that is coded otherwise than was wanted.
+    has_planes: &'a mut bool,
     context: &'a Context<'a>,
     /// The frames that the caller wants.
     frames: &'a [usize],
@@ -174,7 +224,7 @@ struct Run<'a, 's> {
 impl Run<'_, '_> {
     fn decode(&mut self, ffmpeg: &Ffmpeg, segment: &Segment) -> Result<()> {
         let path = &self.video.path;
-        let mut child = Child::spawn(&mut self.video.command(ffmpeg, segment, self.format))
+        let mut child = Child::spawn(&mut self.video.command(ffmpeg, segment, self.wish))
             .map_err(|error| file_error(ffmpeg.program(), "cannot start ffmpeg", error))?;
         let mut report = Report::default();
         let mut printed = VecDeque::new();
@@ -187,7 +237,13 @@ impl Run<'_, '_> {
                 return Err(corrupt(path, format!("ffmpeg gave {} without its time", self.video.place(frame))));
             };
             self.check(frame, &one)?;
-            self.deliver(frame)?;
+            let levels = levels(&one);
+            if self.wish.format == PixelFormat::Yuv420 && levels.is_none() {
+                *self.has_planes = false;
+                let text = format!("{} has no planes as JPEG has them", self.video.place(frame));
+                return Err(Error::new(ErrorKind::Unsupported, text).path(path));
+            }
+            self.deliver(frame, levels)?;
             before = frame;
         }
         // All that was wanted came; what the program would still say about other frames does not matter.
@@ -212,7 +268,12 @@ impl Run<'_, '_> {
         let mut filled = 0;
         let mut last = Instant::now();
         let mut noise = [0; 16_384];
-        while filled < self.buffer.len() || printed.is_empty() {
+        // Its colours come a line after the frame.
+        let with_colours = self.wish.format == PixelFormat::Yuv420;
+        let is_told = |printed: &VecDeque<Printed>| {
+            printed.front().is_some_and(|one| !with_colours || one.colours.is_some() || printed.len() > 1)
+        };
+        while filled < self.buffer.len() || !is_told(printed) {
             if self.asked.elapsed() >= POLL {
                 self.asked = Instant::now();
                 if self.context.interrupt.is_some_and(|interrupt| interrupt()) {
@@ -222,6 +283,10 @@ impl Run<'_, '_> {
             let wants_pixels = filled < self.buffer.len();
             // The line comes before the pixels, so where it is missing at the end it will not come.
             let ended = if wants_pixels { child.is_stdout_closed() } else { child.is_stderr_closed() };
+            if ended && !wants_pixels && !printed.is_empty() {
+                // An old program that does not tell of colours.
+                return Ok(());
+            }
             if ended {
                 return Err(Stop::ended(child, report, printed));
             }
@@ -267,20 +332,38 @@ impl Run<'_, '_> {
             let text = format!("{} is {width} x {height}, the file says {} x {}", place(), video.width, video.height);
             return Err(corrupt(path, text));
         }
-        if self.format == PixelFormat::Gray16 && !is_gray16(&printed.format) {
+        if self.wish.format == PixelFormat::Gray16 && !is_gray16(&printed.format) {
             let text = format!("depth of 9 to 16 bits expected, but the video's luma is {:?}", printed.format);
             return Err(Error::new(ErrorKind::Unsupported, text).path(path));
         }
         Ok(())
     }
 
-    fn deliver(&mut self, sample: usize) -> Result<()> {
+    fn deliver(&mut self, sample: usize, levels: Option<Levels>) -> Result<()> {
         let Some(frame) = sample.checked_sub(self.video.first) else { return Ok(()) };
         if self.frames.binary_search(&frame).is_ok() {
             self.delivered = true;
-            (self.sink)(frame, self.buffer)?;
+            let pixels = match (self.wish.format, levels) {
+                (PixelFormat::Yuv420, Some(levels)) => Pixels::Planes(self.buffer, levels),
+                _ => Pixels::Packed(self.buffer),
+            };
+            (self.sink)(frame, pixels)?;
         }
         Ok(())
+    }
+}
+
+/// The levels of a frame whose planes are those of JPEG, or differ from them by nothing else. What is not
+/// said is what the program takes for granted where it makes RGB.
+fn levels(printed: &Printed) -> Option<Levels> {
+    let (range, matrix) = printed.colours.as_ref()?;
+    if !matches!(matrix.as_str(), "unknown" | "bt470bg" | "smpte170m") {
+        return None;
+    }
+    match (printed.format.as_str(), range.as_str()) {
+        ("yuvj420p", _) | ("yuv420p", "pc") => Some(Levels::Full),
+        ("yuv420p", "tv" | "unknown") => Some(Levels::Limited),
+        _ => None,
     }
 }
 

@@ -37,15 +37,47 @@ pub(crate) enum PixelFormat {
     /// The luma samples as they were coded, as little-endian `u16`: `[height, width, 2]` bytes.
     /// For depth video of more than 8 bits; values keep the stream's own depth (12 bits give 0..4095).
     Gray16,
+    /// Planes as they were coded: luma, then the two of colour with half the rows and columns, 8 bits each.
+    /// For videos that are coded so, in the colours that JPEG has.
+    Yuv420,
 }
 
 impl PixelFormat {
-    fn bytes(self) -> u64 {
+    /// Bytes of a frame.
+    fn bytes(self, width: u16, height: u16) -> u64 {
+        let (width, height) = (u64::from(width), u64::from(height));
         match self {
-            Self::Rgb8 => 3,
-            Self::Gray16 => 2,
+            Self::Rgb8 => 3 * width * height,
+            Self::Gray16 => 2 * width * height,
+            Self::Yuv420 => width * height + 2 * width.div_ceil(2) * height.div_ceil(2),
         }
     }
+}
+
+/// Which numbers mean black and white in planes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Levels {
+    /// 16 and 235; colours from 16 to 240.
+    Limited,
+    /// 0 and 255, as in JPEG.
+    Full,
+}
+
+/// A decoded frame.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Pixels<'a> {
+    /// Packed, in the format that was asked for.
+    Packed(&'a [u8]),
+    /// Planes as [`PixelFormat::Yuv420`] has them.
+    Planes(&'a [u8], Levels),
+}
+
+/// How frames are wanted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wish {
+    pub(crate) format: PixelFormat,
+    /// Threads of the decoder.
+    pub(crate) threads: usize,
 }
 
 /// An MP4 file's own account of its first video track.
@@ -164,20 +196,21 @@ impl VideoFile {
     }
 
     /// Decodes the frames with these indices, which must ascend, and hands each to `sink` with its
-    /// index. The frames that come are proved to be the ones that are meant by their timestamps.
+    /// index. The frames that come are proved to be the ones that are meant by their timestamps. Where
+    /// planes are wanted of a video that has others than those, packed RGB comes.
     ///
     /// Without an `ffmpeg` program this is `Unsupported`, with what was searched.
     pub(crate) fn decode(
         &self,
         frames: &[usize],
-        format: PixelFormat,
+        wish: Wish,
         context: &Context<'_>,
-        sink: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
+        sink: &mut dyn FnMut(usize, Pixels<'_>) -> Result<()>,
     ) -> Result<()> {
         if frames.is_empty() {
             return Ok(());
         }
-        self.decode_with(&Ffmpeg::find()?, frames, format, context, sink)
+        self.decode_with(&Ffmpeg::find()?, frames, wish, context, sink)
     }
 
     fn shown_samples(&self) -> &[Sample] {

@@ -29,6 +29,8 @@ pub(super) struct Printed {
     pub(super) size: (u32, u32),
     /// The pixel format.
     pub(super) format: String,
+    /// The range of the numbers and the matrix of the colours, which come a line later.
+    pub(super) colours: Option<(String, String)>,
 }
 
 /// Takes what is printed apart, line by line, in bounded memory.
@@ -64,6 +66,10 @@ impl Report {
                 && let Some(one) = frame_line(rest, time_base)
             {
                 printed.push_back(one);
+            } else if let Some(colours) = colours(line)
+                && let Some(last) = printed.back_mut()
+            {
+                last.colours.get_or_insert(colours);
             }
             return;
         }
@@ -100,7 +106,13 @@ fn frame_line(rest: &str, time_base: (u32, u32)) -> Option<Printed> {
     let (_, after) = rest.split_once(" pts:")?;
     let pts = after.split_whitespace().next()?.parse().ok();
     let word = |key: &str| after.split_whitespace().find_map(|word| word.strip_prefix(key));
-    Some(Printed { pts, time_base, size: fraction(word("s:")?, 'x')?, format: word("fmt:")?.to_owned() })
+    Some(Printed { pts, time_base, size: fraction(word("s:")?, 'x')?, format: word("fmt:")?.to_owned(), colours: None })
+}
+
+/// `color_range:tv color_space:bt709 color_primaries:bt709 color_trc:bt709`
+fn colours(line: &str) -> Option<(String, String)> {
+    let word = |key: &str| line.split_whitespace().find_map(|word| word.strip_prefix(key)).map(str::to_owned);
+    Some((word("color_range:")?, word("color_space:")?))
 }
 
 fn fraction(text: &str, separator: char) -> Option<(u32, u32)> {

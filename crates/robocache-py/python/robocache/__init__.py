@@ -8,6 +8,11 @@ array([[0.5],
 """
 
 from robocache import presets
+from robocache._aliases import (
+    fuse_multimodal,
+    resample_trajectories,
+    resample_trajectories_chunked,
+)
 from robocache._cache import Cache
 from robocache._core import (
     Dataset,
@@ -16,7 +21,10 @@ from robocache._core import (
     Finding,
     StreamInfo,
     __version__,
+    farthest_points,
     synchronize,
+    transform_points,
+    unproject,
     warmup,
 )
 from robocache._core import FuseStream as Stream
@@ -34,10 +42,19 @@ from robocache._errors import (
 )
 from robocache._loader import Loader
 from robocache._ops import fuse, resample
+from robocache._points import (
+    Cropped,
+    SparseVoxels,
+    crop_box,
+    voxelize,
+    voxelize_depth,
+    voxelize_pointcloud,
+)
 
 __all__ = [
     "Cache",
     "CorruptData",
+    "Cropped",
     "Dataset",
     "DeviceLost",
     "Episode",
@@ -51,16 +68,27 @@ __all__ = [
     "NoDevice",
     "OutOfMemory",
     "RoboCacheError",
+    "SparseVoxels",
     "Stream",
     "StreamInfo",
     "Unsupported",
     "__version__",
+    "crop_box",
     "dataset",
+    "farthest_points",
     "fuse",
+    "fuse_multimodal",
     "ingest",
     "open",
     "presets",
     "resample",
+    "resample_trajectories",
+    "resample_trajectories_chunked",
     "synchronize",
+    "transform_points",
+    "unproject",
+    "voxelize",
+    "voxelize_depth",
+    "voxelize_pointcloud",
     "warmup",
 ]

@@ -40,10 +40,10 @@ def number(argument: str, value: Any) -> float:
         raise invalid(argument, f"expected a number, got {value!r}") from None
 
 
-def flag(argument: str, value: Any) -> bool:
+def flag(argument: str, value: Any, op: str = "Loader") -> bool:
     """True or False; anything else is a mistake."""
     if not isinstance(value, bool):
-        raise invalid(argument, f"expected True or False, got {value!r}")
+        raise invalid(argument, f"expected True or False, got {value!r}", op)
     return value
 
 

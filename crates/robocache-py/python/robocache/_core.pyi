@@ -24,13 +24,21 @@ __all__ = [
     "__version__",
     "below_torch",
     "command_line",
+    "crop_box",
+    "farthest_points",
     "fuse",
+    "gather_voxels",
+    "group_points",
     "ingest_dataset",
     "open_cache",
     "open_dataset",
     "resample",
     "resample_backward",
     "synchronize",
+    "transform_points",
+    "unproject",
+    "voxelize",
+    "voxelize_backward",
     "warmup",
 ]
 
@@ -46,6 +54,17 @@ _Method = (
     Literal["linear", "nearest", "previous", "next", "cubic", "slerp", "angle", "rot6d"]
     | Sequence[tuple[str, int, int]]
 )
+_Three = Sequence[Any] | _HasDLPack
+_Reduce = Literal["occupancy", "count", "sum", "mean", "max", "min"]
+_Op = Literal[
+    "crop_box",
+    "farthest_points",
+    "fuse",
+    "resample",
+    "transform_points",
+    "unproject",
+    "voxelize",
+]
 _Extrapolate = Literal["clamp", "linear", "nan", "error"]
 
 @overload
@@ -137,6 +156,25 @@ def fuse(
     max_memory: int | str | None = None,
     check: bool = True,
 ) -> Any: ...
+def voxelize(
+    points: _HasDLPack | _Numbers,
+    features: _HasDLPack | _Numbers | None = None,
+    *,
+    origin: _Three,
+    voxel_size: _Three | float,
+    shape: _Three,
+    reduce: _Reduce = "occupancy",
+    lengths: _HasDLPack | _Numbers | None = None,
+    dtype: Any = None,
+    fill: float = 0,
+    return_counts: bool = False,
+    return_dropped: bool = False,
+    out: Any = None,
+    device: Any = None,
+    stream: Any = None,
+    max_memory: int | str | None = None,
+    check: bool = True,
+) -> Any: ...
 
 @final
 class FuseStream:
@@ -169,8 +207,87 @@ class FuseStream:
     @property
     def name(self) -> str | None: ...
 
+def group_points(
+    points: _HasDLPack | _Numbers,
+    *,
+    origin: _Three,
+    voxel_size: _Three | float,
+    shape: _Three,
+    lengths: _HasDLPack | _Numbers | None = None,
+    max_voxels: int | None = None,
+    device: Any = None,
+    stream: Any = None,
+    max_memory: int | str | None = None,
+    check: bool = True,
+) -> tuple[Any, Any, Any, Any, Any, Any]: ...
+def gather_voxels(
+    points: _HasDLPack | _Numbers,
+    features: _HasDLPack | _Numbers | None,
+    groups: tuple[Any, Any, Any, Any, Any, Any],
+    rows: int,
+    *,
+    origin: _Three,
+    voxel_size: _Three | float,
+    shape: _Three,
+    reduce: _Reduce | None = None,
+    dtype: Any = None,
+    max_points: int | None = None,
+    stream: Any = None,
+) -> tuple[Any, ...]: ...
+def voxelize_backward(
+    points: Any,
+    features: _Values,
+    grad: Any,
+    groups: tuple[Any, Any, Any, Any, Any, Any],
+    *,
+    reduce: _Reduce,
+    sparse: bool = False,
+    stream: Any = None,
+) -> _Values: ...
+def transform_points(
+    points: _Values,
+    pose: _HasDLPack | _Numbers,
+    *,
+    out: _Values | None = None,
+    device: Any = None,
+    stream: Any = None,
+) -> _Values: ...
+def crop_box(
+    points: _HasDLPack | _Numbers,
+    low: _Three,
+    high: _Three,
+    *,
+    lengths: _HasDLPack | _Numbers | None = None,
+    compact: bool = False,
+    out: Any = None,
+    device: Any = None,
+    stream: Any = None,
+    check: bool = True,
+) -> Any: ...
+def unproject(
+    depth: _HasDLPack | _Numbers,
+    intrinsics: _HasDLPack | _Numbers,
+    extrinsics: _HasDLPack | _Numbers | None = None,
+    depth_scale: float = 0.001,
+    *,
+    return_valid: bool = False,
+    out: Any = None,
+    device: Any = None,
+    stream: Any = None,
+) -> Any: ...
+def farthest_points(
+    points: _HasDLPack | _Numbers,
+    k: int,
+    start: int = 0,
+    *,
+    lengths: _HasDLPack | _Numbers | None = None,
+    out: Any = None,
+    device: Any = None,
+    stream: Any = None,
+    check: bool = True,
+) -> Any: ...
 def synchronize(timeout: float | None = None) -> None: ...
-def warmup(op: Literal["fuse", "resample"], *arguments: Any, **options: Any) -> None: ...
+def warmup(op: _Op, *arguments: Any, **options: Any) -> None: ...
 def command_line(arguments: list[str]) -> int: ...
 
 @final

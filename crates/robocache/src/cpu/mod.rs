@@ -2,8 +2,10 @@
 
 mod pool;
 mod simd;
+mod sort;
 
 pub use pool::threads;
 pub(crate) use pool::{for_each, is_worth_sharing};
 pub use simd::features;
 pub(crate) use simd::{Simd, simd};
+pub(crate) use sort::{Pair, Shared, sort};

@@ -9,8 +9,15 @@ use crate::{Error, ErrorKind, Result};
 pub const ARCHITECTURES: [u32; 7] = [80, 86, 87, 89, 90, 100, 120];
 
 /// Headers that every kernel may include, by name.
-const SHARED_HEADERS: [(&str, &str); 2] =
-    [("rc.cuh", include_str!("../../kernels/rc.cuh")), ("report.cuh", include_str!("../../kernels/report.cuh"))];
+const SHARED_HEADERS: [(&str, &str); 7] = [
+    ("rc.cuh", include_str!("../../kernels/rc.cuh")),
+    ("report.cuh", include_str!("../../kernels/report.cuh")),
+    ("scalar.cuh", include_str!("../../kernels/scalar.cuh")),
+    ("block.cuh", include_str!("../../kernels/block.cuh")),
+    ("cloud.cuh", include_str!("../../kernels/cloud.cuh")),
+    ("pose.cuh", include_str!("../../kernels/pose.cuh")),
+    ("grid.cuh", include_str!("../../kernels/grid.cuh")),
+];
 
 /// One kernel of the table.
 #[derive(Debug, Clone)]

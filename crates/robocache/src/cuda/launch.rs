@@ -41,6 +41,46 @@ pub(crate) struct Grid {
     pub(crate) shared: u32,
 }
 
+impl Grid {
+    /// Blocks of 256 threads, at least one; kernels go on in turns where a grid cannot hold more.
+    pub(crate) fn for_blocks(blocks: u64) -> Self {
+        Self { blocks: blocks.clamp(1, 0x7fff_ffff) as u32, threads: 256, shared: 0 }
+    }
+
+    /// Enough blocks of 256 threads for a thread per item.
+    pub(crate) fn for_items(items: u64) -> Self {
+        Self::for_blocks(items.div_ceil(256))
+    }
+}
+
+/// Where parts of a workspace start; each is aligned as an allocation is.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Parts {
+    next: usize,
+}
+
+impl Parts {
+    const ALIGN: usize = 256;
+
+    /// Makes room for so many bytes; returns where they start.
+    pub(crate) fn add(&mut self, bytes: usize) -> usize {
+        let start = self.next;
+        self.next = start.saturating_add(bytes.next_multiple_of(Self::ALIGN));
+        start
+    }
+
+    /// Bytes to ask for; 0 when there is nothing.
+    pub(crate) fn bytes(&self) -> usize {
+        // The start of what comes may be anywhere.
+        if self.next == 0 { 0 } else { self.next.saturating_add(Self::ALIGN) }
+    }
+
+    /// The start of the first part in memory of [`Parts::bytes`].
+    pub(crate) fn base(memory: *mut u8) -> *mut u8 {
+        memory.map_addr(|address| address.next_multiple_of(Self::ALIGN))
+    }
+}
+
 /// Queues kernels on one stream of one GPU.
 #[derive(Debug)]
 pub struct Launcher<'g> {
@@ -53,6 +93,11 @@ pub struct Launcher<'g> {
 impl<'g> Launcher<'g> {
     pub(crate) fn new(gpu: &'g Gpu, stream: StreamHandle, only_load: bool) -> Self {
         Self { gpu, stream, only_load }
+    }
+
+    /// Whether kernels are loaded and not launched.
+    pub(crate) fn only_loads(&self) -> bool {
+        self.only_load
     }
 
     pub(crate) fn gpu(&self) -> &'g Gpu {

@@ -4,6 +4,8 @@
 //! for nothing. Nothing here is touched before the first CUDA tensor arrives.
 
 mod buffer;
+mod clear;
+mod cloud;
 mod compile;
 mod device;
 mod disk;
@@ -11,15 +13,23 @@ mod driver;
 mod launch;
 mod nvrtc;
 mod report;
+mod scan;
+mod sort;
 mod sys;
+#[cfg(test)]
+mod tests;
 
 pub use buffer::DeviceBuffer;
+pub(crate) use clear::{CLEAR_KERNELS, clear};
+pub(crate) use cloud::CloudArgs;
 pub use compile::{ARCHITECTURES, Compiled, KernelVariant};
 pub use device::{Gpu, GpuInfo, gpu, probe, synchronize};
 pub use launch::Launcher;
-pub(crate) use launch::{Grid, KernelFamily};
+pub(crate) use launch::{Grid, KernelFamily, Parts};
 pub use nvrtc::search_also;
 pub(crate) use report::{Finding, Reporter};
+pub(crate) use scan::{SCAN_KERNELS, Scan};
+pub(crate) use sort::{SORT_KERNELS, Sort, SortMemory};
 
 /// A raw `CUstream`; 0 is the default stream.
 pub type StreamHandle = usize;

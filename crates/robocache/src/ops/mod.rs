@@ -1,12 +1,28 @@
 //! The ops, one folder each.
 
+pub(crate) mod cloud;
+pub mod crop_box;
+pub mod farthest_points;
 pub mod fuse;
+mod pose;
 pub mod resample;
 pub mod resample_backward;
+mod rows;
+mod scalar;
+pub mod transform_points;
+pub mod unproject;
+pub mod voxelize;
 
+pub use cloud::Cloud;
+pub use crop_box::CropBox;
+pub use farthest_points::FarthestPoints;
 pub use fuse::Fuse;
+pub use pose::Small;
 pub use resample::Resample;
 pub use resample_backward::ResampleBackward;
+pub use transform_points::TransformPoints;
+pub use unproject::Unproject;
+pub use voxelize::Voxelize;
 
 use crate::Error;
 use crate::cuda::{Finding, KernelFamily};
@@ -15,17 +31,43 @@ use crate::cuda::{Finding, KernelFamily};
 pub(crate) const RESAMPLE: u32 = 1;
 /// The number of `fuse`.
 pub(crate) const FUSE: u32 = 2;
+/// The number of `voxelize`.
+pub(crate) const VOXELIZE: u32 = 16;
+/// The number of `crop_box`.
+pub(crate) const CROP_BOX: u32 = 17;
+/// The number of `farthest_points`.
+pub(crate) const FARTHEST_POINTS: u32 = 18;
 
 /// What a kernel of op number `op` found, as the error that the CPU would raise.
 pub(crate) fn describe_finding(op: u32, finding: &Finding) -> Error {
     match op {
         RESAMPLE => resample::describe_finding(finding).op("resample"),
         FUSE => fuse::describe_finding(finding).op("fuse"),
+        VOXELIZE => voxelize::describe_finding(finding).op("voxelize"),
+        CROP_BOX => crop_box::describe_finding(finding).op("crop_box"),
+        FARTHEST_POINTS => farthest_points::describe_finding(finding).op("farthest_points"),
         _ => Error::invalid("input", format!("bad data in row {}", finding.row)),
     }
 }
 
 /// The kernels of all ops.
 pub(crate) fn kernel_families() -> Vec<&'static KernelFamily> {
-    vec![&resample::KERNELS, &resample_backward::KERNELS, &fuse::KERNELS]
+    vec![
+        &resample::KERNELS,
+        &resample_backward::KERNELS,
+        &fuse::KERNELS,
+        &crate::cuda::CLEAR_KERNELS,
+        &crate::cuda::SCAN_KERNELS,
+        &crate::cuda::SORT_KERNELS,
+        &crop_box::KERNELS,
+        &farthest_points::KERNELS,
+        &transform_points::KERNELS,
+        &unproject::KERNELS,
+        &voxelize::SCATTER_KERNELS,
+        &voxelize::WRITE_KERNELS,
+        &voxelize::REDUCE_KERNELS,
+        &voxelize::GROUP_KERNELS,
+        &voxelize::GATHER_KERNELS,
+        &voxelize::BACKWARD_KERNELS,
+    ]
 }

@@ -113,6 +113,9 @@ impl Layout {
 
     /// Whether elements lie in row-major order without holes.
     pub fn is_contiguous(&self) -> bool {
+        if self.count() == 0 {
+            return true;
+        }
         let mut expected = 1isize;
         for (&count, &stride) in self.shape().iter().zip(self.strides()).rev() {
             if count != 1 {
@@ -221,6 +224,12 @@ mod tests {
     fn contiguity_ignores_axes_of_one() {
         assert!(strided(&[1, 4, 3], &[999, 3, 1]).is_contiguous());
         assert!(!strided(&[4, 3], &[1, 4]).is_contiguous());
+    }
+
+    #[test]
+    fn nothing_is_contiguous() {
+        assert!(Layout::contiguous(&[2, 0, 3], DType::F32).unwrap().is_contiguous());
+        assert!(strided(&[2, 0, 3], &[0, 3, 1]).is_contiguous());
     }
 
     #[test]

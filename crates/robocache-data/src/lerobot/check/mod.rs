@@ -35,6 +35,8 @@ struct Plan {
     stats: stats::Stats,
     /// The row of the dataset that each episode starts with.
     first_index: Vec<u64>,
+    /// Whether the streams' numbers are looked at.
+    numbers: bool,
 }
 
 /// What was seen over all episodes.
@@ -48,7 +50,7 @@ struct Totals {
 }
 
 impl LeRobot {
-    pub(super) fn check_all(&self, progress: &Progress<'_>) -> Result<Checked> {
+    pub(super) fn check_all(&self, progress: &Progress<'_>, numbers: bool) -> Result<Checked> {
         let mut found = Collector::default();
         found.extend(self.findings.clone());
         let rows_are_clear = self.check_metadata(&mut found);
@@ -60,11 +62,12 @@ impl LeRobot {
             present,
             stats,
             first_index: self.first_indices(),
+            numbers,
         };
         let mut totals = Totals {
             streams: self.streams.iter().map(|_| None).collect(),
             // Rows of two episodes are seen twice, those of none not at all.
-            partial: vec![!rows_are_clear; self.streams.len()],
+            partial: vec![!(rows_are_clear && numbers); self.streams.len()],
             clocks: clock::Clocks::default(),
             shifted: vec![camera::Shifted::default(); self.episodes.cameras.len()],
         };

@@ -111,6 +111,7 @@ impl LeRobot {
                 return out;
             }
             match stream.kind {
+                Kind::Scalar | Kind::Vector | Kind::PointCloud if !plan.numbers => {}
                 Kind::Scalar | Kind::Vector | Kind::PointCloud => {
                     self.check_numbers_of(plan, place, stream, &rows, &mut out)
                 }

@@ -185,6 +185,51 @@ fn depth_keeps_its_twelve_bits() {
 }
 
 #[test]
+fn planes_come_where_they_are_those_of_jpeg() {
+    let Some(ffmpeg) = ffmpeg() else { return };
+    let folder = Folder::new();
+    let tagged = ["-colorspace", "bt709", "-color_primaries", "bt709", "-color_trc", "bt709", "-color_range", "tv"];
+    let variants: [(&str, &str, &[&str], Option<Levels>); 5] = [
+        ("plain", "yuv420p", &[], Some(Levels::Limited)),
+        ("tagged", "yuv420p", &["-colorspace", "smpte170m", "-color_range", "tv"], Some(Levels::Limited)),
+        ("full", "yuvj420p", &["-color_range", "pc"], Some(Levels::Full)),
+        ("television", "yuv420p", &tagged, None),
+        ("fine", "yuv444p", &[], None),
+    ];
+    for (name, format, options, expected) in variants {
+        let path = folder.0.join(format!("{name}.mp4"));
+        let start = ["-f", "lavfi", "-i", "testsrc2=s=95x63:r=30:d=1", "-c:v", "libx264", "-pix_fmt", format];
+        if run(&ffmpeg, &[&start[..], options, &[path.to_str().unwrap()]].concat()).is_none() {
+            println!("skipped: {} cannot make {name}", ffmpeg.version());
+            continue;
+        }
+        let video = open(&path).unwrap();
+        let (size, wanted) = ((video.width(), video.height()), [0, 3, 4, 29]);
+        let bytes = match expected {
+            Some(_) => size.0 * size.1 + 2 * size.0.div_ceil(2) * size.1.div_ceil(2),
+            None => 3 * size.0 * size.1,
+        };
+        let format = if expected.is_some() { format } else { "rgb24" };
+        let input = path.to_str().unwrap();
+        let output = run(&ffmpeg, &["-i", input, "-f", "rawvideo", "-pix_fmt", format, "pipe:1"]).unwrap().stdout;
+        let mut seen = Vec::new();
+        let wish = Wish { format: PixelFormat::Yuv420, threads: 2 };
+        let sink = &mut |frame: usize, pixels: Pixels<'_>| {
+            let (pixels, levels) = match pixels {
+                Pixels::Packed(pixels) => (pixels, None),
+                Pixels::Planes(pixels, levels) => (pixels, Some(levels)),
+            };
+            assert_eq!((levels, pixels.len()), (expected, bytes), "{name}");
+            assert!(output.chunks(bytes).nth(frame) == Some(pixels), "{name}: frame {frame}");
+            seen.push(frame);
+            Ok(())
+        };
+        video.decode_with(&ffmpeg, &wanted, wish, &Context::default(), sink).unwrap();
+        assert_eq!(seen, wanted, "{name}");
+    }
+}
+
+#[test]
 fn the_rotation_of_a_phone_is_not_applied() {
     let Some(ffmpeg) = ffmpeg() else { return };
     let folder = Folder::new();

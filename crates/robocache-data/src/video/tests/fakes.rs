@@ -187,7 +187,7 @@ fn the_sink_and_the_caller_can_stop_it() {
     let mut seen = 0;
     let error = fake
         .video
-        .decode_with(&fake.ffmpeg, &[0, 1, 2, 3], PixelFormat::Rgb8, &Context::default(), &mut |_, _| {
+        .decode_with(&fake.ffmpeg, &[0, 1, 2, 3], Wish::alone(PixelFormat::Rgb8), &Context::default(), &mut |_, _| {
             seen += 1;
             if seen == 2 { Err(Error::new(ErrorKind::OutOfMemory, "enough")) } else { Ok(()) }
         })
@@ -199,11 +199,35 @@ fn the_sink_and_the_caller_can_stop_it() {
     let start = Instant::now();
     let interrupt = || start.elapsed() > Duration::from_millis(200);
     let context = Context { interrupt: Some(&interrupt), ..Context::default() };
-    let error =
-        fake.video.decode_with(&fake.ffmpeg, &[0], PixelFormat::Rgb8, &context, &mut |_, _| Ok(())).unwrap_err();
+    let wish = Wish::alone(PixelFormat::Rgb8);
+    let error = fake.video.decode_with(&fake.ffmpeg, &[0], wish, &context, &mut |_, _| Ok(())).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Interrupted);
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     fake.assert_gone("interrupt");
+}
+
+#[test]
+fn a_program_that_does_not_tell_of_colours_gives_rgb() {
+    // The first frame as planes, the others in colours that are told later, or never.
+    let colours = "echo '[Parsed_showinfo_1 @ 0x1] [info] color_range:tv color_space:smpte170m' >&2";
+    let other = "echo '[Parsed_showinfo_1 @ 0x1] [info] color_range:tv color_space:bt709' >&2";
+    for (second, planes) in [("true", 1), (other, 1), (colours, 4)] {
+        let rest = format!("for t in 200 300 400; do line $t; {second}; head -c 4608 /dev/zero; done");
+        let all = "for t in 100 200 300 400; do case \"$*\" in *\"between(t,0.15\"*) [ $t = 100 ] && continue;; esac; line $t; pixels; done";
+        let script = format!(
+            "base; case \"$*\" in *yuv420p*) line 100; {colours}; head -c 4608 /dev/zero; {rest};; *) {all};; esac"
+        );
+        let fake = Fake::new(&script);
+        let mut seen = Vec::new();
+        let wish = Wish { format: PixelFormat::Yuv420, threads: 1 };
+        let sink = &mut |frame: usize, pixels: Pixels<'_>| {
+            seen.push((frame, matches!(pixels, Pixels::Planes(_, Levels::Limited))));
+            Ok(())
+        };
+        fake.video.decode_with(&fake.ffmpeg, &[0, 1, 2, 3], wish, &Context::default(), sink).unwrap();
+        let expected: Vec<(usize, bool)> = (0..4).map(|frame| (frame, frame < planes)).collect();
+        assert_eq!(seen, expected, "{second}");
+    }
 }
 
 #[test]

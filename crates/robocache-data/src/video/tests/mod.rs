@@ -87,8 +87,9 @@ fn open(path: &Path) -> Result<VideoFile> {
 /// Decodes into one vector per frame.
 fn decode_all(video: &VideoFile, ffmpeg: &Ffmpeg, frames: &[usize], format: PixelFormat) -> Result<Vec<Vec<u8>>> {
     let mut out = Vec::new();
-    video.decode_with(ffmpeg, frames, format, &Context::default(), &mut |frame, pixels| {
+    video.decode_with(ffmpeg, frames, Wish::alone(format), &Context::default(), &mut |frame, pixels| {
         assert_eq!(frame, frames[out.len()]);
+        let (Pixels::Packed(pixels) | Pixels::Planes(pixels, _)) = pixels;
         out.push(pixels.to_vec());
         Ok(())
     })?;

@@ -8,11 +8,11 @@ namespace rc {
 template <class T> struct Real;
 template <> struct Real<float> {
     static constexpr float PI = 3.14159274f, TWO_PI = 6.28318548f;
-    static const int SINS = 6, ATANS = 4;
+    static const int SINS = 6;
 };
 template <> struct Real<double> {
     static constexpr double PI = 3.141592653589793, TWO_PI = 6.283185307179586;
-    static const int SINS = 10, ATANS = 9;
+    static const int SINS = 10;
 };
 
 inline float round_down(float x) { return floorf(x); }
@@ -35,20 +35,27 @@ template <class T> T sine(T x) {
 }
 
 // The angle whose tangent is x, in [0, 1].
-template <class T> T arc(T x) {
-    constexpr double ALL[9] = {-1.0 / 3, 1.0 / 5, -1.0 / 7, 1.0 / 9, -1.0 / 11, 1.0 / 13, -1.0 / 15, 1.0 / 17, -1.0 / 19};
-    const int quarter = min(i32(x * T(4) + T(0.5)), 4);
-    const T known = T(quarter) * T(0.25);
-    const T rest = (x - known) / fma(x, known, T(1));
-    T base = 0;
-    if (quarter == 1) base = T(0.24497866312686414);
-    if (quarter == 2) base = T(0.4636476090008061);
-    if (quarter == 3) base = T(0.6435011087932844);
-    if (quarter == 4) base = T(0.7853981633974483);
-    const T square = rest * rest;
-    T sum = 0;
+inline float arc(float x) {
+    constexpr float ALL[8] = {-0.33333153f, 0.19993773f, -0.14211056f, 0.10666004f, -0.075522125f, 0.043211844f, -0.016367916f, 0.002920689f};
+    const float square = x * x;
+    float sum = 0;
     #pragma unroll
-    for (int i = Real<T>::ATANS - 1; i >= 0; i--) sum = fma(sum, square, T(ALL[i]));
+    for (int i = 7; i >= 0; i--) sum = fma(sum, square, ALL[i]);
+    return fma(x * square, sum, x);
+}
+inline double arc(double x) {
+    constexpr double ALL[9] = {-1.0 / 3, 1.0 / 5, -1.0 / 7, 1.0 / 9, -1.0 / 11, 1.0 / 13, -1.0 / 15, 1.0 / 17, -1.0 / 19};
+    const int quarter = min(i32(x * 4.0 + 0.5), 4);
+    const double known = quarter * 0.25, rest = (x - known) / fma(x, known, 1.0);
+    double base = 0;
+    if (quarter == 1) base = 0.24497866312686414;
+    if (quarter == 2) base = 0.4636476090008061;
+    if (quarter == 3) base = 0.6435011087932844;
+    if (quarter == 4) base = 0.7853981633974483;
+    const double square = rest * rest;
+    double sum = 0;
+    #pragma unroll
+    for (int i = 8; i >= 0; i--) sum = fma(sum, square, ALL[i]);
     return base + fma(rest * square, sum, rest);
 }
 
@@ -74,32 +81,35 @@ template <class T, int N> T dot(const T (&a)[N], const T (&b)[N]) {
     return sum;
 }
 
-template <class T> void slerp(const T (&a)[4], const T (&b)[4], T weight, T& first, T& second) {
-    first = T(1) / root(dot(a, a));
-    second = T(0);
-    if (weight == T(0)) return;
-    second = T(1) / root(dot(b, b));
-    if (weight == T(1)) {
-        first = T(0);
+template <class T> void slerp(const T (&a)[4], const T (&b)[4], T weight, T& from, T& to) {
+    const T first = root(dot(a, a));
+    T second = root(dot(b, b));
+    if (weight == T(0) || weight == T(1)) {
+        from = weight == T(0) ? T(1) / first : T(0);
+        to = weight == T(0) ? T(0) : T(1) / second;
         return;
     }
     if (dot(a, b) < T(0)) second = -second;
     T apart[4], along[4];
     #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const T x = a[i] * first, y = b[i] * second;
+        const T x = a[i] * second, y = b[i] * first;
         apart[i] = x - y;
         along[i] = x + y;
     }
-    const T half = arc(root(dot(apart, apart)) / root(dot(along, along)));
-    const T angle = half + half, whole = sine(angle);
+    const T half = arc(root(dot(apart, apart) / dot(along, along)));
+    const T angle = half + half;
+    T whole = sine(angle);
+    from = sine((T(1) - weight) * angle);
+    to = sine(weight * angle);
     if (whole == T(0)) {
-        first = (T(1) - weight) * first;
-        second = weight * second;
-        return;
+        whole = T(1);
+        from = T(1) - weight;
+        to = weight;
     }
-    first = sine((T(1) - weight) * angle) / whole * first;
-    second = sine(weight * angle) / whole * second;
+    const T scale = T(1) / (whole * first * second);
+    from = from * second * scale;
+    to = to * first * scale;
 }
 
 template <class T> void orthonormal(const T (&first)[3], const T (&second)[3], T (&factors)[3]) {

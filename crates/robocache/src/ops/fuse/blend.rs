@@ -25,10 +25,8 @@ pub(super) trait Real:
     const TWO_PI: Self;
     /// sin(x) = x + x³ (s₀ + s₁ x² + ...), for x in [0, π/2].
     const SIN: &'static [Self];
-    /// atan(x) = x + x³ (a₀ + a₁ x² + ...), for x in [0, 1/8].
-    const ATAN: &'static [Self];
-    /// atan(i/4).
-    const ATAN_QUARTERS: [Self; 5];
+    /// The angle whose tangent is `self`, in [0, 1].
+    fn atan(self) -> Self;
     fn of(x: f64) -> Self;
     /// `(target - first) / (second - first)`.
     fn weight<S: Stamp>(target: S, first: S, second: S) -> Self;
@@ -38,8 +36,6 @@ pub(super) trait Real:
     fn abs(self) -> Self;
     fn is_finite(self) -> bool;
     fn is_nan(self) -> bool;
-    /// The index of the closest quarter, for `self` in [0, 1]; 0 for NaN.
-    fn quarter(self) -> usize;
 }
 
 /// 1/n! with alternating signs from 3! on; -1/3, 1/5, ...
@@ -60,8 +56,12 @@ const ATAN: [f64; 9] =
 const ATAN_QUARTERS: [f64; 5] =
     [0.0, 0.244_978_663_126_864_14, 0.463_647_609_000_806_1, 0.643_501_108_793_284_4, std::f64::consts::FRAC_PI_4];
 
+/// atan(x) = x + x³ (a₀ + a₁ x² + ...) in f32.
+const ATAN_F32: [f32; 8] =
+    [-0.33333153, 0.19993773, -0.14211056, 0.10666004, -0.075522125, 0.043211844, -0.016367916, 0.002920689];
+
 macro_rules! real {
-    ($type:ident, $weight:ident, $sin:literal, $atan:literal) => {
+    ($type:ident, $weight:ident, $sin:literal, $atan:ident) => {
         impl Real for $type {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
@@ -76,21 +76,6 @@ macro_rules! real {
                 }
                 all
             };
-            const ATAN: &'static [Self] = &{
-                let (mut all, mut i) = ([0.0; $atan], 0);
-                while i < $atan {
-                    all[i] = ATAN[i] as $type;
-                    i += 1;
-                }
-                all
-            };
-            const ATAN_QUARTERS: [Self; 5] = [
-                ATAN_QUARTERS[0] as $type,
-                ATAN_QUARTERS[1] as $type,
-                ATAN_QUARTERS[2] as $type,
-                ATAN_QUARTERS[3] as $type,
-                ATAN_QUARTERS[4] as $type,
-            ];
             #[inline(always)]
             fn of(x: f64) -> Self {
                 x as $type
@@ -124,15 +109,14 @@ macro_rules! real {
                 $type::is_nan(self)
             }
             #[inline(always)]
-            fn quarter(self) -> usize {
-                // The cast saturates and takes NaN to 0.
-                ((self * 4.0 + 0.5) as usize).min(4)
+            fn atan(self) -> Self {
+                $atan(self)
             }
         }
     };
 }
-real!(f32, weight_f32, 6, 4);
-real!(f64, weight_f64, 10, 9);
+real!(f32, weight_f32, 6, atan_f32);
+real!(f64, weight_f64, 10, atan_f64);
 
 /// `x + x³ (c₀ + c₁ x² + ...)`.
 #[inline(always)]
@@ -150,13 +134,19 @@ fn sin<T: Real>(x: T) -> T {
     odd_series(x, T::SIN)
 }
 
-/// The angle whose tangent is `x`, in [0, 1].
+/// By quarters, so that the series ends soon: atan(x) = atan(q) + atan((x - q) / (1 + x q)).
 #[inline(always)]
-fn atan<T: Real>(x: T) -> T {
-    let quarter = x.quarter();
-    let known = T::of(quarter as f64 * 0.25);
-    let rest = (x - known) / x.mul_add(known, T::ONE);
-    T::ATAN_QUARTERS[quarter] + odd_series(rest, T::ATAN)
+fn atan_f64(x: f64) -> f64 {
+    // The cast saturates and takes NaN to 0.
+    let quarter = ((x * 4.0 + 0.5) as usize).min(4);
+    let known = quarter as f64 * 0.25;
+    ATAN_QUARTERS[quarter] + odd_series((x - known) / x.mul_add(known, 1.0), &ATAN)
+}
+
+/// One polynomial for all of [0, 1], fitted so that its largest relative error is small.
+#[inline(always)]
+fn atan_f32(x: f32) -> f32 {
+    odd_series(x, &ATAN_F32)
 }
 
 /// On the line through `a` at 0 and `b` at 1; a sample of weight 0 does not matter, not even as NaN.
@@ -201,31 +191,32 @@ fn dot<T: Real, const N: usize>(a: [T; N], b: [T; N]) -> T {
 /// needs to have unit length. Quaternions of length 0 have no direction: NaN.
 #[inline(always)]
 pub(super) fn slerp<T: Real>(a: [T; 4], b: [T; 4], weight: T) -> [T; 2] {
+    let (first, mut second) = (dot(a, a).sqrt(), dot(b, b).sqrt());
     if weight == T::ZERO {
-        return [T::ONE / dot(a, a).sqrt(), T::ZERO];
+        return [T::ONE / first, T::ZERO];
     }
     if weight == T::ONE {
-        return [T::ZERO, T::ONE / dot(b, b).sqrt()];
+        return [T::ZERO, T::ONE / second];
     }
-    let first = T::ONE / dot(a, a).sqrt();
-    let mut second = T::ONE / dot(b, b).sqrt();
     if dot(a, b) < T::ZERO {
         second = -second;
     }
+    // Both as long as the product of their lengths, which spares divisions.
     let (mut apart, mut along) = ([T::ZERO; 4], [T::ZERO; 4]);
     for i in 0..4 {
-        let (a, b) = (a[i] * first, b[i] * second);
+        let (a, b) = (a[i] * second, b[i] * first);
         apart[i] = a - b;
         along[i] = a + b;
     }
     // Twice the angle between one and the middle: exact for small angles, where a cosine is not.
-    let half = atan(dot(apart, apart).sqrt() / dot(along, along).sqrt());
+    let half = (dot(apart, apart) / dot(along, along)).sqrt().atan();
     let angle = half + half;
-    let whole = sin(angle);
+    let (mut whole, mut from, mut to) = (sin(angle), sin((T::ONE - weight) * angle), sin(weight * angle));
     if whole == T::ZERO {
-        return [(T::ONE - weight) * first, weight * second];
+        (whole, from, to) = (T::ONE, T::ONE - weight, weight);
     }
-    [sin((T::ONE - weight) * angle) / whole * first, sin(weight * angle) / whole * second]
+    let scale = T::ONE / (whole * first * second);
+    [from * second * scale, to * first * scale]
 }
 
 /// For two blended columns of three: 1/|first|, how much of the first is in the second, 1/|rest|.
@@ -355,15 +346,15 @@ mod tests {
     fn the_series_are_exact_to_the_last_digits() {
         for i in 0..=1000 {
             let x = f64::from(i) / 1000.0;
-            assert!((atan(x) - x.atan()).abs() <= 2.5e-16, "atan {x}");
-            assert!((f64::from(atan(x as f32)) - f64::from(x as f32).atan()).abs() <= 1e-7, "atan {x}");
+            assert!((atan_f64(x) - x.atan()).abs() <= 2.5e-16, "atan {x}");
+            assert!((f64::from(atan_f32(x as f32)) - f64::from(x as f32).atan()).abs() <= 1e-7, "atan {x}");
             let x = x * std::f64::consts::FRAC_PI_2;
             assert!((sin(x) - x.sin()).abs() <= 2.5e-16, "sin {x}");
             assert!((f64::from(sin(x as f32)) - f64::from(x as f32).sin()).abs() <= 1.2e-7, "sin {x}");
         }
-        assert_eq!(atan(1e-30f32), 1e-30);
+        assert_eq!(atan_f32(1e-30), 1e-30);
         assert_eq!(sin(1e-300f64), 1e-300);
-        assert!(atan(f64::NAN).is_nan());
+        assert!(atan_f64(f64::NAN).is_nan() && atan_f32(f32::NAN).is_nan());
     }
 
     #[test]

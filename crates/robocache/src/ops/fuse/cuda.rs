@@ -107,6 +107,7 @@ const CHECK: u32 = 1;
 const WIDE_TARGET_LENGTHS: u32 = 4;
 const STAGE: u32 = 8;
 const CUBICS: u32 = 16;
+const NO_FACTORS: u32 = u32::MAX;
 
 const MISSING: u8 = 0;
 const SINGLE: u8 = 1;
@@ -375,7 +376,9 @@ fn numbers_per_unit(source: &Source<'_>, mode: Mode, common: &Common<'_>, out: &
     let (size, out_size) = (op.values.dtype().size(), common.dtype.size());
     let out_strides = strides::<3>(out);
     let side_by_side = dims.width <= 1 || (dims.value_strides[2] == 1 && out_strides[2] == 1);
-    if !side_by_side || (mode == Mode::Mixed && (!op.is_float() || size == 8 || out_size == 8)) {
+    let fits = |stride: isize, size: usize| i32::try_from(stride.unsigned_abs().saturating_mul(size)).is_ok();
+    let near = fits(dims.value_strides[1], size) && fits(out_strides[1], out_size);
+    if !side_by_side || !near || (mode == Mode::Mixed && (!op.is_float() || size == 8 || out_size == 8)) {
         return 1;
     }
     // In numbers; a stride along an axis of one is never used.
@@ -471,15 +474,23 @@ fn launch_with<const STREAMS: usize, const RANGES: usize>(
                 args.scale_stride = if scale.layout().count() > 1 { strides::<1>(scale)[0] as i64 } else { 0 };
             }
         }
-        stamps += dims.samples as u64;
+        // From multiples of 16 bytes, for the loops that look at several at once.
+        stamps += (dims.samples as u64).next_multiple_of(4);
         if args.kind != RICH {
             continue;
         }
         args.ranges = dims.ranges.len() as u32;
         for (own, to) in dims.ranges.iter().zip(&mut range[used..]) {
             let (start, end, method) = (own.start as u32, own.end as u32, own.method as u16);
-            *to = RangeArgs { start, end, factors: narrow(factors)?, method, stream: index as u16 };
+            // Quaternions that are whole units need no factors beside them.
+            let whole = own.method == Method::Slerp
+                && numbers.is_multiple_of(4)
+                && own.start.is_multiple_of(numbers)
+                && own.end.is_multiple_of(numbers);
+            let place = if whole { NO_FACTORS } else { narrow(factors)? };
+            *to = RangeArgs { start, end, factors: place, method, stream: index as u16 };
             factors += match own.method {
+                _ if whole => 0,
                 Method::Slerp => (own.end - own.start) as u64 / 4 * 2,
                 Method::Rot6d => (own.end - own.start) as u64 / 6 * 3,
                 _ => 0,

@@ -135,7 +135,9 @@ impl<'a> Fuse<'a> {
     /// Puts a stream's name before what an error is about, unless that is shared by all streams.
     fn blame(&self, index: usize, error: Error) -> Error {
         match error.argument_name() {
-            Some("targets" | "target_lengths" | "extrapolate" | "out_dtype") => error,
+            Some("targets" | "target_lengths" | "extrapolate" | "out_dtype") => {
+                error.while_doing(format!("aligning {}", self.label(index)))
+            }
             _ => error.within(&self.label(index)),
         }
     }

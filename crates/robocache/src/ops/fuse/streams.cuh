@@ -13,7 +13,9 @@ typedef RC_STAMP Stamp;
 // How the columns of a stream are made.
 enum Kind : u32 { MISSING, SINGLE, LINE_KIND, RICH };
 // The methods of locate.cuh, then those that only this file knows.
-enum : u32 { CUBIC = 4, SLERP, ANGLE, ROT6D, ROT6D_SECOND };
+enum : u32 { CUBIC = 4, SLERP, ANGLE, ROT6D, ROT6D_SECOND, WHOLE_SLERP };
+// Of a range whose quaternions are whole units: their factors are made where they are used.
+const u32 NO_FACTORS = ~0u;
 
 // Mirror the structs in cuda.rs. Strides of values and out are in bytes, all others in elements.
 struct StreamArgs {

@@ -89,35 +89,37 @@ template <class W, int V> void store_numbers(const Args& args, u8* place, const 
 
 #if RC_RICH
 // What rotations are multiplied with: one thread for each quaternion or matrix of each target.
-template <class W> void make_factors_of(const Shared& shared, const RangeArgs& range, i64 row, u32 count) {
+template <class W, u32 COLUMNS> void make_factors_of(const Shared& shared, const RangeArgs& range, i64 row, u32 count) {
     const Args& args = shared.args;
     const StreamArgs& stream = args.stream[range.stream];
     const u8* values = stream.values + row * stream.value_strides[0];
-    const u32 columns = range.method == SLERP ? 4 : 6, groups = (range.end - range.start) / columns;
+    const u32 groups = (range.end - range.start) / COLUMNS;
     for (u32 i = threadIdx.x; i < groups * count; i += blockDim.x) {
-        const u32 t = i / groups, g = i - t * groups, column = range.start + g * columns;
+        const u32 t = i / groups, g = i - t * groups, column = range.start + g * COLUMNS;
         const Pick pick = shared.picks[range.stream * args.tile + t];
         const W weight = W(pick.weight);
-        Weight* to = shared.factors() + t * args.factors + range.factors + g * (columns / 2);
-        W a[6], b[6];
-        for (u32 c = 0; c < columns; c++) {
+        Weight* to = shared.factors() + t * args.factors + range.factors + g * (COLUMNS / 2);
+        W a[COLUMNS], b[COLUMNS];
+        #pragma unroll
+        for (u32 c = 0; c < COLUMNS; c++) {
             a[c] = load_number<W>(stream, values, pick.first, column + c);
             b[c] = load_number<W>(stream, values, pick.second & ~LATER, column + c);
         }
-        if (range.method == SLERP) {
-            const W first[4] = {a[0], a[1], a[2], a[3]}, second[4] = {b[0], b[1], b[2], b[3]};
-            W factors[2];
-            slerp(first, second, weight, factors[0], factors[1]);
+        if constexpr (COLUMNS == 4) {
+            W from, along;
+            slerp(a, b, weight, from, along);
             // No value: the weight is not a number, and neither is anything made of it.
-            to[0] = weight == weight ? factors[0] : weight;
-            to[1] = weight == weight ? factors[1] : weight;
+            to[0] = weight == weight ? from : weight;
+            to[1] = weight == weight ? along : weight;
         } else {
             W first[3], second[3], factors[3];
+            #pragma unroll
             for (int c = 0; c < 3; c++) {
                 first[c] = line(a[c], b[c], weight);
                 second[c] = line(a[c + 3], b[c + 3], weight);
             }
             orthonormal(first, second, factors);
+            #pragma unroll
             for (int c = 0; c < 3; c++) to[c] = factors[c];
         }
     }
@@ -126,12 +128,16 @@ template <class W> void make_factors_of(const Shared& shared, const RangeArgs& r
 void make_factors(const Shared& shared, i64 row, u32 count) {
     for (u32 r = 0; r < RC_RANGES && shared.args.range[r].end; r++) {
         const RangeArgs& range = shared.args.range[r];
-        if (range.method != SLERP && range.method != ROT6D) continue;
+        if ((range.method != SLERP && range.method != ROT6D) || range.factors == NO_FACTORS) continue;
 #if RC_MIXED
-        if (shared.args.stream[range.stream].dtype == DTYPE_float64) make_factors_of<double>(shared, range, row, count);
-        else make_factors_of<float>(shared, range, row, count);
+        const bool is_double = shared.args.stream[range.stream].dtype == DTYPE_float64;
+        if (range.method == SLERP && is_double) make_factors_of<double, 4>(shared, range, row, count);
+        else if (range.method == SLERP) make_factors_of<float, 4>(shared, range, row, count);
+        else if (is_double) make_factors_of<double, 6>(shared, range, row, count);
+        else make_factors_of<float, 6>(shared, range, row, count);
 #else
-        make_factors_of<Weight>(shared, range, row, count);
+        if (range.method == SLERP) make_factors_of<Weight, 4>(shared, range, row, count);
+        else make_factors_of<Weight, 6>(shared, range, row, count);
 #endif
     }
 }
@@ -144,6 +150,7 @@ inline u32 column_code(const Args& args, const StreamArgs& stream, u32 column) {
     while (r + 1 < stream.first_range + stream.ranges && args.range[r + 1].start <= column) r++;
     const RangeArgs& range = args.range[r];
     const u32 inside = column - range.start;
+    if (range.factors == NO_FACTORS) return WHOLE_SLERP;
     if (range.method == SLERP) return SLERP | (range.factors + inside / 4 * 2) << 4;
     if (range.method == ROT6D) return (inside % 6 < 3 ? ROT6D : ROT6D_SECOND) | (range.factors + inside / 6 * 3) << 4;
     return range.method;
@@ -169,38 +176,101 @@ __noinline__ W make_rare(const Shared& shared, const StreamArgs& stream, const u
     return second_column(first, line(a, b, weight), own);
 }
 
-// Writes a unit of any method of every `step`-th target from `t` on.
-template <class W, int V>
-void write_numbers(const Shared& shared, u32 s, u32 column, i64 row, u8* out, u32 t, u32 count, u32 step) {
+// Writes a unit of every `step`-th target from `t` on: MOST targets are on their way at once. RARE:
+// whether there are methods that take more than two numbers of a column.
+template <class W, int V, bool RARE>
+void write_methods(const Shared& shared, u32 s, u32 column, const u32 (&codes)[V], i64 row, u8* out, u32 t, u32 count,
+                   u32 step) {
     const Args& args = shared.args;
     const StreamArgs& stream = args.stream[s];
     const u8* values = stream.values + row * stream.value_strides[0];
-    u32 codes[V];
-    #pragma unroll
-    for (int i = 0; i < V; i++) codes[i] = column_code(args, stream, column + i);
-    for (; t < count; t += step) {
-        const u32 place = s * args.tile + t;
-        const Pick pick = shared.picks[place];
-        const W weight = W(pick.weight);
-        const Weight* factors = shared.factors() + t * args.factors;
-        W a[V], b[V], result[V];
-        load_numbers<W, V>(stream, values, pick.first, column, a);
-        load_numbers<W, V>(stream, values, pick.second & ~LATER, column, b);
+    const int MOST = RARE || sizeof(W) * V > 16 ? 1 : 2;
+    for (; t < count; t += step * MOST) {
+        W a[MOST][V], b[MOST][V];
         #pragma unroll
-        for (int i = 0; i < V; i++) {
-            const u32 method = codes[i] & 15, at = codes[i] >> 4;
-            if (method == LINEAR) result[i] = line(a[i], b[i], weight);
-            else if (method == SLERP) result[i] = weighted(a[i], b[i], W(factors[at]), W(factors[at + 1]));
-            else if (method == ROT6D) result[i] = line(a[i], b[i], weight) * W(factors[at]);
-            else if (method <= NEXT) {
-                const bool second = method == NEXT || (method == NEAREST && (pick.second & LATER));
-                result[i] = weight != weight ? weight : second ? b[i] : a[i];
-            } else {
-                result[i] = make_rare<W>(shared, stream, values, pick, place, codes[i], column + i, factors + at, a[i], b[i]);
-            }
+        for (int u = 0; u < MOST; u++) {
+            const Pick& pick = shared.picks[s * args.tile + min(t + u * step, count - 1)];
+            load_numbers<W, V>(stream, values, pick.first, column, a[u]);
+            load_numbers<W, V>(stream, values, pick.second & ~LATER, column, b[u]);
         }
-        store_numbers<W, V>(args, out + i64(t) * args.out_strides[1], result);
+        #pragma unroll
+        for (int u = 0; u < MOST; u++) {
+            const u32 own = t + u * step, place = s * args.tile + own;
+            if (own >= count) break;
+            const Pick pick = shared.picks[place];
+            const W weight = W(pick.weight);
+            const Weight* factors = shared.factors() + own * args.factors;
+            W result[V];
+            #pragma unroll
+            for (int i = 0; i < V; i++) {
+                const u32 method = codes[i] & 15, at = codes[i] >> 4;
+                if (method == LINEAR) result[i] = line(a[u][i], b[u][i], weight);
+                else if (method == SLERP) result[i] = weighted(a[u][i], b[u][i], W(factors[at]), W(factors[at + 1]));
+                else if (method == ROT6D) result[i] = line(a[u][i], b[u][i], weight) * W(factors[at]);
+                else if (!RARE || method <= NEXT) {
+                    const bool second = method == NEXT || (method == NEAREST && (pick.second & LATER));
+                    result[i] = weight != weight ? weight : second ? b[u][i] : a[u][i];
+                } else {
+                    result[i] = make_rare<W>(shared, stream, values, pick, place, codes[i], column + i, factors + at,
+                                             a[u][i], b[u][i]);
+                }
+            }
+            store_numbers<W, V>(args, out + i64(own) * args.out_strides[1], result);
+        }
     }
+}
+
+// The same for units that are whole quaternions: their numbers are all at hand.
+template <class W, int V>
+void write_slerps(const Shared& shared, u32 s, u32 column, i64 row, u8* out, u32 t, u32 count, u32 step) {
+    const Args& args = shared.args;
+    const StreamArgs& stream = args.stream[s];
+    const u8* values = stream.values + row * stream.value_strides[0];
+    const int MOST = V == 4 ? 2 : 1;
+    for (; t < count; t += step * MOST) {
+        W a[MOST][V], b[MOST][V];
+        #pragma unroll
+        for (int u = 0; u < MOST; u++) {
+            const Pick& pick = shared.picks[s * args.tile + min(t + u * step, count - 1)];
+            load_numbers<W, V>(stream, values, pick.first, column, a[u]);
+            load_numbers<W, V>(stream, values, pick.second & ~LATER, column, b[u]);
+        }
+        #pragma unroll
+        for (int u = 0; u < MOST; u++) {
+            const u32 own = t + u * step;
+            if (own >= count) break;
+            const W weight = W(shared.picks[s * args.tile + own].weight);
+            W result[V];
+            #pragma unroll
+            for (int q = 0; q < V; q += 4) {
+                const W first[4] = {a[u][q], a[u][q + 1], a[u][q + 2], a[u][q + 3]};
+                const W second[4] = {b[u][q], b[u][q + 1], b[u][q + 2], b[u][q + 3]};
+                W from, along;
+                slerp(first, second, weight, from, along);
+                #pragma unroll
+                for (int i = 0; i < 4; i++)
+                    result[q + i] = weight == weight ? weighted(first[i], second[i], from, along) : weight;
+            }
+            store_numbers<W, V>(args, out + i64(own) * args.out_strides[1], result);
+        }
+    }
+}
+
+template <class W, int V>
+void write_numbers(const Shared& shared, u32 s, u32 column, i64 row, u8* out, u32 t, u32 count, u32 step) {
+    const StreamArgs& stream = shared.args.stream[s];
+    u32 codes[V];
+    bool rare = false;
+    #pragma unroll
+    for (int i = 0; i < V; i++) {
+        codes[i] = column_code(shared.args, stream, column + i);
+        const u32 method = codes[i] & 15;
+        rare |= method == ANGLE || method == CUBIC || method == ROT6D_SECOND;
+    }
+    if constexpr (V % 4 == 0)
+        if (codes[0] == WHOLE_SLERP) return write_slerps<W, V>(shared, s, column, row, out, t, count, step);
+    if (rare) write_methods<W, V, true>(shared, s, column, codes, row, out, t, count, step);
+    else write_methods<W, V, false>(shared, s, column, codes, row, out, t, count, step);
 }
 #endif
 
@@ -257,19 +327,24 @@ void write_integers(const Shared& shared, u32 s, u32 column, i64 row, u8* out, u
     }
 }
 #else
+template <bool FIRST, class A, class B> struct Chosen { typedef A Type; };
+template <class A, class B> struct Chosen<false, A, B> { typedef B Type; };
+
 // Writes a unit of BYTES bytes of a stream that is copied, or blended along lines.
 template <int BYTES> void write_plain(const Shared& shared, u32 s, u32 column, i64 row, u8* out, u32 t, u32 count, u32 step) {
     const Args& args = shared.args;
     const StreamArgs& stream = args.stream[s];
     const u8* values = stream.values + row * stream.value_strides[0] + i64(column) * stream.value_strides[2];
     const Pick* picks = shared.picks + s * args.tile;
+    // Strides that do not fit 32 bits are left to units of one number.
+    typedef typename Chosen<(BYTES > sizeof(Out)), i32, i64>::Type Index;
 #if RC_FLOAT
     if (stream.kind == LINE_KIND) {
-        copy_column<Out, BYTES, true, i64>(values, stream.value_strides[1], out, args.out_strides[1], 0, picks, t, count, step);
+        copy_column<Out, BYTES, true, Index>(values, stream.value_strides[1], out, args.out_strides[1], 0, picks, t, count, step);
         return;
     }
 #endif
-    copy_column<Out, BYTES, false, i64>(values, stream.value_strides[1], out, args.out_strides[1], args.missing, picks, t,
+    copy_column<Out, BYTES, false, Index>(values, stream.value_strides[1], out, args.out_strides[1], args.missing, picks, t,
                                         count, step);
 }
 #endif

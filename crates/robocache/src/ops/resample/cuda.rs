@@ -1,6 +1,6 @@
 //! `resample` on CUDA: the choice of kernel and tile, and its arguments.
 
-use super::{Dims, Extrapolate, Method, Resample};
+use super::{Dims, Extrapolate, Method, Resample, strides};
 use crate::cuda::{Finding, GpuInfo, Grid, KernelFamily, Launcher, Reporter};
 use crate::tensor::{DType, TensorRef};
 use crate::{Error, Outputs, Result};
@@ -162,7 +162,7 @@ impl Variant {
 /// Bytes per access: the widest that bases, row lengths and row starts allow; 0 for layouts that
 /// only the general kernel takes.
 fn access_bytes(op: &Resample<'_>, dims: &Dims, out: &TensorRef<'_>) -> u8 {
-    let (size, out_strides) = (op.values.dtype().size(), super::strides::<3>(out));
+    let (size, out_strides) = (op.values.dtype().size(), strides::<3>(out));
     // A stride along an axis of one is never used.
     let bytes = |stride: isize, count: usize| if count > 1 { stride.unsigned_abs().saturating_mul(size) } else { 0 };
     let rows = [
@@ -209,7 +209,7 @@ pub(super) fn resample(
         targets: op.targets.data(),
         lengths: pointer(&op.lengths),
         target_lengths: pointer(&op.target_lengths),
-        out_strides: in_bytes(super::strides(output.view()), size, access),
+        out_strides: in_bytes(strides(output.view()), size, access),
         out: output.data_mut(),
         valid,
         value_strides: in_bytes(dims.value_strides, size, access),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::ops::rows::{by_name, name_of};
 use crate::{Error, Result, ensure};
 
 /// How a value between two samples is made.
@@ -215,17 +216,6 @@ impl fmt::Display for Extrapolate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(name_of(&Self::NAMES, self))
     }
-}
-
-fn by_name<T: Copy>(argument: &'static str, names: &[(&'static str, T)], wanted: &str) -> Result<T> {
-    names.iter().find(|(name, _)| *name == wanted).map(|&(_, value)| value).ok_or_else(|| {
-        let known: Vec<_> = names.iter().map(|(name, _)| *name).collect();
-        Error::invalid(argument, format!("expected one of {}, got {wanted:?}", known.join(", ")))
-    })
-}
-
-fn name_of<T: PartialEq>(names: &[(&'static str, T)], wanted: &T) -> &'static str {
-    names.iter().find(|(_, value)| value == wanted).map_or("?", |(name, _)| name)
 }
 
 #[cfg(test)]

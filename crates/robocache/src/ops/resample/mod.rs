@@ -14,6 +14,7 @@ mod rows;
 
 pub use method::{ColumnRange, Extrapolate, Method, Methods};
 
+pub(in crate::ops) use super::rows::{Batch, strides};
 pub(in crate::ops) use cpu::{Destination, StreamJob, age_of, run_jobs, stream_job};
 pub(crate) use cuda::{KERNELS, describe as describe_finding};
 pub(in crate::ops) use locate::{Pick, Rules, Stamp, Stamps};
@@ -183,47 +184,6 @@ pub(in crate::ops) fn valid_output(out: &mut Outputs<'_, '_>) -> (*mut u8, [isiz
         Some(output) => (output.data_mut(), strides(output.view())),
         None => (std::ptr::null_mut(), [0; 2]),
     }
-}
-
-/// The batch that all arguments agree on.
-#[derive(Default)]
-pub(in crate::ops) struct Batch {
-    pub(in crate::ops) size: Option<(usize, &'static str)>,
-}
-
-impl Batch {
-    /// Takes in an argument whose axes beside the batch are `inner`; returns its batch size.
-    pub(in crate::ops) fn add(
-        &mut self,
-        name: &'static str,
-        tensor: &TensorRef<'_>,
-        inner: usize,
-    ) -> Result<Option<usize>> {
-        if tensor.layout().rank() == inner {
-            return Ok(None);
-        }
-        let size = tensor.shape()[0];
-        match self.size {
-            Some((known, first)) if known != 1 && size != 1 => {
-                ensure!(size == known, name, "batch of {size}, but {first} has a batch of {known}");
-            }
-            Some((known, _)) if known != 1 => {}
-            _ => self.size = Some((size, name)),
-        }
-        Ok(Some(size))
-    }
-}
-
-/// Strides of the batch axis and the `inner` last ones; the batch's is 0 when it is shared.
-pub(in crate::ops) fn strides<const N: usize>(tensor: &TensorRef<'_>) -> [isize; N] {
-    let layout = tensor.layout();
-    let mut strides = [0; N];
-    let skipped = N - layout.rank().min(N);
-    strides[skipped..].copy_from_slice(&layout.strides()[..N - skipped]);
-    if skipped == 0 && layout.shape()[0] == 1 {
-        strides[0] = 0;
-    }
-    strides
 }
 
 impl Op for Resample<'_> {

@@ -7,7 +7,8 @@ use super::cpu::TASK_BYTES;
 use super::locate::{Stamp, Stamps};
 use super::{Dims, Extrapolate, Resample};
 use crate::cpu::{for_each, is_worth_sharing};
-use crate::tensor::{DType, TensorRef};
+use crate::ops::rows::{clamped_length, given_length};
+use crate::tensor::TensorRef;
 use crate::{Context, Error, Result};
 
 /// The rows of a batch: stamps, targets and how many of each exist.
@@ -21,22 +22,6 @@ pub(in crate::ops) struct Rows<'a, S> {
 
 // SAFETY: the pointers come from tensor views, which are Sync.
 unsafe impl<S: Sync> Sync for Rows<'_, S> {}
-
-/// A length as it was given, which may be anything.
-fn given_length(lengths: &TensorRef<'_>, stride: isize, row: usize) -> i64 {
-    let offset = row as isize * stride;
-    // SAFETY: row < batch, and the stride is 0 or that of a `[B]` view of this dtype.
-    unsafe {
-        match lengths.dtype() {
-            DType::I32 => i64::from(lengths.data().cast::<i32>().offset(offset).read()),
-            _ => lengths.data().cast::<i64>().offset(offset).read(),
-        }
-    }
-}
-
-fn clamped_length(lengths: Option<TensorRef<'_>>, stride: isize, row: usize, most: usize) -> usize {
-    lengths.map_or(most, |lengths| usize::try_from(given_length(&lengths, stride, row)).unwrap_or(0).min(most))
-}
 
 impl<'a, S: Stamp> Rows<'a, S> {
     pub(in crate::ops) fn new(op: &Resample<'a>, dims: &'a Dims) -> Self {

@@ -1,0 +1,51 @@
+"""The names that older code uses, as thin aliases; new code calls what they call."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from robocache._core import FuseStream
+from robocache._ops import fuse, resample
+
+Backend = Literal["cpu", "cuda"] | None
+
+
+def resample_trajectories(
+    source_data: Any, source_times: Any, target_times: Any, backend: Backend = None
+) -> Any:
+    """`resample(source_data, source_times, target_times)`.
+
+    Args:
+        source_data: `[B,S,D]` or `[S,D]`.
+        source_times: `[B,S]` or `[S]`.
+        target_times: `[B,T]` or `[T]`.
+        backend: None, or where the data lives: "cpu" or "cuda".
+    """
+    return resample(source_data, source_times, target_times, device=backend)
+
+
+def resample_trajectories_chunked(
+    source_data: Any,
+    source_times: Any,
+    target_times: Any,
+    max_memory_mb: int = 1024,
+    backend: Backend = None,
+) -> Any:
+    """`resample` with `max_memory`, in MiB."""
+    budget = f"{max_memory_mb}MiB"
+    return resample(source_data, source_times, target_times, max_memory=budget, device=backend)
+
+
+def fuse_multimodal(
+    s1: Any,
+    t1: Any,
+    s2: Any,
+    t2: Any,
+    s3: Any,
+    t3: Any,
+    targets: Any,
+    backend: Backend = None,
+) -> Any:
+    """`fuse` of three streams: values and stamps of each, then the targets."""
+    streams = [FuseStream(s1, t1), FuseStream(s2, t2), FuseStream(s3, t3)]
+    return fuse(streams, targets, device=backend)

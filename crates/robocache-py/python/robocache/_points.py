@@ -1,0 +1,342 @@
+"""Point clouds: the sparse form of `voxelize`, and what waits for a number before it allocates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from robocache import _core
+from robocache._arguments import flag, invalid, whole
+
+
+@dataclass(frozen=True)
+class SparseVoxels:
+    """Occupied cells, sorted by batch, x, y and z."""
+
+    coords: Any
+    """`[M,4]` int64: row of the batch, x, y, z."""
+    features: Any
+    """`[M,F]`, the reduced features; None without a reduction of features."""
+    counts: Any
+    """`[M]` int32: points of each cell."""
+    inverse: Any
+    """`[B,N]` int64: the row of each point's cell, -1 for none."""
+    dropped: Any
+    """`[B]` int64: points outside of the grid, NaN or infinite."""
+    voxels: Any
+    """`[M,P,3+F]`: the first P points of each cell with their features, zero-padded; None unless
+    `max_points_per_voxel` was given."""
+    count: Any
+    """`[]` int64: how many cells are occupied; with `max_voxels` it may be more than the rows."""
+
+
+@dataclass(frozen=True)
+class Cropped:
+    """Points within a box, at the front of their rows."""
+
+    points: Any
+    """`[M,3]`, or `[B,M,3]` with NaN behind the last of a row."""
+    index: Any
+    """`[M]` or `[B,M]` int64: where they were, -1 behind the last."""
+    lengths: Any
+    """`[]` or `[B]` int64: how many a row has."""
+
+
+def voxelize(
+    points: Any,
+    features: Any = None,
+    *,
+    origin: Any,
+    voxel_size: Any,
+    shape: Any,
+    reduce: str = "occupancy",
+    lengths: Any = None,
+    dtype: Any = None,
+    fill: float = 0,
+    sparse: bool = False,
+    return_counts: bool = False,
+    return_dropped: bool = False,
+    max_points_per_voxel: int | None = None,
+    max_voxels: int | None = None,
+    out: Any = None,
+    device: Any = None,
+    stream: Any = None,
+    max_memory: int | str | None = None,
+    check: bool = True,
+) -> Any:
+    """Points counted, or their features reduced, in the cells of a grid.
+
+    The cell of a point is `floor((p - origin) / voxel_size)`, with origin and size rounded to what
+    the points compute in (float32, or float64 for float64 points), a subtraction and an IEEE division:
+    the same cell on CPU and GPU, also for points on borders. Cells are half-open. Points outside of
+    the grid, NaN and infinite ones are dropped.
+
+    Args:
+        points: `[B,N,3]` or `[N,3]`: float16, bfloat16, float32 or float64.
+        features: `[B,N,F]` or `[N,F]` floats, for the reductions of features.
+        origin: three numbers, the lower corner of cell (0, 0, 0).
+        voxel_size: a number, or three for x, y and z.
+        shape: `(X, Y, Z)`, cells along the axes, up to 2**24 each.
+        reduce: "occupancy" (1 where there is a point), "count", or "sum", "mean", "max" and "min" of
+            the features. A NaN feature makes its cell's result NaN; -0 is below +0. Sums are taken in
+            float64 in the order of the points (in 32 interleaved sums where a cell has 64 points or
+            more), so all results have the same bits on every run, and on CPU and GPU.
+        lengths: `[B]` int32 or int64, how many points of each row exist; the rest is padding.
+        dtype: of the grid. Occupancy: any, uint8 by default; counts: int32 (default), int64, float32
+            or float64; features: a float, that of `features` by default.
+        fill: what empty cells hold; integers must hold it exactly. Not for sparse grids.
+        sparse: return the occupied cells only, for grids whose dense form would not fit: fewer than
+            2**63 cells in all. Waits once for their number, like `torch.unique`, unless `max_voxels` says
+            it.
+        return_counts: also return `counts [B,X,Y,Z]` int32.
+        return_dropped: also return `dropped [B]` int64; padding does not count.
+        max_points_per_voxel: of a sparse grid: also return `.voxels`, the first so many points of each
+            cell in the order of the input, with their features, zero-padded ("hard voxels").
+        max_voxels: of a sparse grid: so many rows, without waiting (for CUDA graphs). Rows past the
+            occupied cells hold -1 as coordinates and 0 elsewhere; cells past the rows are left out, and
+            `.count` tells how many there are.
+        out: a row-major tensor for the grid, or a tuple for all results.
+        device: None or where the data lives; "auto".
+        stream: a CUDA stream (an integer handle or a torch stream) instead of the current one.
+        max_memory: a budget for chunks in flight; data on its device is never copied, so any will do.
+        check: look for bad lengths. On the CPU they raise; on CUDA nothing waits: the row counts as
+            empty, and the next call on the device or `synchronize()` raises. Without it they are
+            clamped.
+
+    What has a batch of 1 is shared by the batch.
+
+    Returns:
+        `[B,X,Y,Z]`, or `[B,X,Y,Z,F]` for features (without B for `[N,3]`), in the framework of
+        `points`; with the counts and the dropped, in this order, where they were asked for. A sparse
+        grid is a `SparseVoxels`: `.coords`, `.features`, `.counts`, `.inverse`, `.dropped`, `.voxels`,
+        `.count`.
+    """
+    if not flag("sparse", sparse, "voxelize"):
+        for name, value in (
+            ("max_points_per_voxel", max_points_per_voxel),
+            ("max_voxels", max_voxels),
+        ):
+            if value is not None:
+                raise invalid(name, "only a sparse grid has one; pass sparse=True", "voxelize")
+        return _core.voxelize(
+            points,
+            features,
+            origin=origin,
+            voxel_size=voxel_size,
+            shape=shape,
+            reduce=reduce,  # type: ignore[arg-type]
+            lengths=lengths,
+            dtype=dtype,
+            fill=fill,
+            return_counts=return_counts,
+            return_dropped=return_dropped,
+            out=out,
+            device=device,
+            stream=stream,
+            max_memory=max_memory,
+            check=check,
+        )
+    if out is not None:
+        raise invalid("out", "a sparse grid allocates its results", "voxelize")
+    reduces = reduce in ("sum", "mean", "max", "min")
+    if dtype is not None and not reduces:
+        raise invalid("dtype", "a sparse grid has one only for reduced features", "voxelize")
+    grid = {"origin": origin, "voxel_size": voxel_size, "shape": shape}
+    rows = None if max_voxels is None else whole("max_voxels", max_voxels, 0, op="voxelize")
+    groups = _core.group_points(
+        points,
+        **grid,
+        lengths=lengths,
+        max_voxels=rows,
+        device=device,
+        stream=stream,
+        max_memory=max_memory,
+        check=check,
+    )
+    if rows is None:
+        # The one place that waits. Bounded by the points: a call that only warms up counts nothing.
+        rows = min(max(int(groups[5]), 0), len(groups[0]))
+    found = list(
+        _core.gather_voxels(
+            points,
+            features,
+            groups,
+            rows,
+            **grid,
+            reduce=reduce,  # type: ignore[arg-type]
+            dtype=dtype,
+            max_points=max_points_per_voxel,
+            stream=stream,
+        )
+    )
+    coords, counts = found[:2]
+    return SparseVoxels(
+        coords=coords,
+        features=found[2] if reduces else None,
+        counts=counts,
+        inverse=groups[3],
+        dropped=groups[4],
+        voxels=None if max_points_per_voxel is None else found[-1],
+        count=groups[5],
+    )
+
+
+def crop_box(
+    points: Any,
+    low: Any,
+    high: Any,
+    *,
+    lengths: Any = None,
+    compact: bool = False,
+    out: Any = None,
+    device: Any = None,
+    stream: Any = None,
+    check: bool = True,
+) -> Any:
+    """Points within a box: `low <= p < high` along every axis.
+
+    The bounds are rounded to what the points compute in: float32, or float64 for float64 points. NaN
+    lies in no box, and neither does padding.
+
+    Args:
+        points: `[B,N,3]` or `[N,3]` floats.
+        low, high: three numbers each; infinite ones are no bounds.
+        lengths: `[B]` int32 or int64, how many points of each row exist.
+        compact: return the points instead of a mask. Waits once for their number.
+        out: a tensor for the mask.
+        device: None or where the data lives; "auto".
+        stream: a CUDA stream instead of the current one.
+        check: look for bad lengths. On the CPU they raise; on CUDA the row counts as empty, and the
+            next call on the device or `synchronize()` raises.
+
+    Returns:
+        `mask [B,N]` bool, or a `Cropped` with `.points`, `.index` and `.lengths`.
+    """
+    if flag("compact", compact, "crop_box") and out is not None:
+        raise invalid("out", "compacted points are allocated", "crop_box")
+    found = _core.crop_box(
+        points,
+        low,
+        high,
+        lengths=lengths,
+        compact=compact,
+        out=out,
+        device=device,
+        stream=stream,
+        check=check,
+    )
+    if not compact:
+        return found
+    moved, index, kept = found
+    # The one place that waits. Bounded by the points: a call that only warms up counts nothing.
+    most = int(kept.max()) if kept.ndim and len(kept) else int(kept) if not kept.ndim else 0
+    most = min(max(most, 0), index.shape[-1])
+    return Cropped(moved[..., :most, :], index[..., :most], kept)
+
+
+def voxelize_backward(
+    points: Any,
+    features: Any,
+    grad: Any,
+    *,
+    origin: Any,
+    voxel_size: Any,
+    shape: Any,
+    reduce: str,
+    lengths: Any = None,
+    max_voxels: int | None = None,
+    sparse: bool = False,
+    stream: Any = None,
+) -> Any:
+    """The gradient of `features` from `grad`, that of what `voxelize` made of them.
+
+    Sum: all of the cell's gradient; mean: its part; max and min: to the first point that holds the
+    value. Points outside of the grid get 0. Nothing is added up: the same bits on every run.
+    """
+    groups = _core.group_points(
+        points,
+        origin=origin,
+        voxel_size=voxel_size,
+        shape=shape,
+        lengths=lengths,
+        max_voxels=max_voxels,
+        stream=stream,
+        check=False,
+    )
+    return _core.voxelize_backward(
+        points,
+        features,
+        grad.contiguous() if hasattr(grad, "contiguous") else grad,
+        groups,
+        reduce=reduce,  # type: ignore[arg-type]
+        sparse=sparse,
+        stream=stream,
+    )
+
+
+def voxelize_depth(
+    depth: Any,
+    intrinsics: Any,
+    extrinsics: Any = None,
+    depth_scale: float = 1e-3,
+    *,
+    features: Any = None,
+    origin: Any,
+    voxel_size: Any,
+    shape: Any,
+    stream: Any = None,
+    device: Any = None,
+    **options: Any,
+) -> Any:
+    """Depth images to a grid: `unproject`, then `voxelize`, bit for bit.
+
+    What lies outside of the grid is dropped, and so is masked depth: `return_dropped` counts both.
+    The points are temporary: 12 bytes for each pixel until the call is done.
+
+    Args:
+        depth, intrinsics, extrinsics, depth_scale: as for `unproject`.
+        features: `[B,H*W,F]` or `[H*W,F]`, row by row of the image, such as colours.
+        origin, voxel_size, shape, **options: as for `voxelize`, but `lengths`.
+
+    Returns:
+        What `voxelize` returns.
+    """
+    if "lengths" in options:
+        raise invalid("lengths", "an image has no padding", "voxelize_depth")
+    points = _core.unproject(
+        depth, intrinsics, extrinsics, depth_scale, device=device, stream=stream
+    )
+    return voxelize(
+        points,
+        features,
+        origin=origin,
+        voxel_size=voxel_size,
+        shape=shape,
+        stream=stream,
+        **options,
+    )
+
+
+def voxelize_pointcloud(
+    points: Any,
+    features: Any = None,
+    grid_min: Any = (-10.0, -10.0, -10.0),
+    voxel_size: Any = 0.1,
+    grid_size: Any = (128, 128, 128),
+    mode: str = "occupancy",
+    backend: str | None = None,
+) -> Any:
+    """The older name of `voxelize`: occupancy and counts in int32, `backend` for `device`."""
+    if backend not in (None, "cpu", "cuda"):
+        raise invalid("backend", f"expected cpu or cuda, got {backend!r}", "voxelize_pointcloud")
+    reduces = mode in ("sum", "mean", "max", "min")
+    return voxelize(
+        points,
+        features if reduces else None,
+        origin=grid_min,
+        voxel_size=voxel_size,
+        shape=grid_size,
+        reduce=mode,
+        dtype=None if reduces else "int32",
+        device=backend,
+    )

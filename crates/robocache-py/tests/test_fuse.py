@@ -1,0 +1,313 @@
+"""fuse: N streams are N calls of resample side by side, in one tensor and one launch."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+import robocache as rc
+from agreement import assert_same
+from devices import DEVICES, marks
+
+ON = [pytest.param(device, marks=marks(device)) for device in DEVICES]
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool)
+BLENDS = ("linear", "cubic", "slerp", "angle", "rot6d")
+COPIES = ("nearest", "previous", "next")
+
+
+def random_times(rng, batch, count, kind):
+    gaps = rng.uniform(0.001, 0.05, (batch, count))
+    gaps[rng.random((batch, count)) < 0.1] = 0
+    seconds = np.cumsum(gaps, axis=1)
+    if kind == torch.int64:
+        return torch.tensor(1_760_000_000_000_000_000 + np.rint(seconds * 1e9).astype(np.int64))
+    return torch.tensor(seconds).to(kind)
+
+
+def random_stream(rng, batch, kind, dtypes):
+    """A stream and what `resample` is to be called with."""
+    dtype = dtypes[rng.integers(len(dtypes))]
+    count = int(rng.integers(1, 60))
+    rows = batch if rng.random() < 0.7 else None
+    method = rng.choice(COPIES if dtype in INTEGERS or rng.random() < 0.4 else BLENDS)
+    width = int(rng.integers(1, 4)) * {"slerp": 4, "rot6d": 6}.get(method, int(rng.integers(1, 9)))
+    if rng.random() < 0.3 and dtype in FLOATS:
+        method = [
+            ("slerp", 0, 4),
+            ("previous", 4, 5),
+            ("linear", 5, 5 + width),
+            ("cubic", 5 + width, 6 + width),
+        ]
+        width += 6
+    elif rng.random() < 0.3 and dtype in INTEGERS:
+        method, width = [("next", 0, 1), ("nearest", 1, 2 + width)], width + 2
+    shape = (count, width) if rows is None else (rows, count, width)
+    values = torch.tensor(rng.normal(size=shape) * 50).to(dtype)
+    times = random_times(rng, rows or 1, count, kind)
+    times = times[0] if rows is None or rng.random() < 0.2 else times
+    options = {"method": method}
+    if rng.random() < 0.5:
+        options["max_gap"] = float(rng.choice([0.0, 0.01, 0.03]))
+    if rng.random() < 0.4 and times.dim() == 2:
+        options["lengths"] = torch.tensor(rng.integers(0, count + 1, batch))
+    return values, times, options
+
+
+def to(device, x):
+    return x.to(device) if isinstance(x, torch.Tensor) else x
+
+
+def promoted(streams):
+    dtype = streams[0][0].dtype
+    for values, _, _ in streams[1:]:
+        dtype = torch.promote_types(dtype, values.dtype)
+    return dtype
+
+
+@pytest.mark.parametrize("device", ON)
+@pytest.mark.parametrize("kind", [torch.int64, torch.float64, torch.float32])
+@pytest.mark.parametrize(
+    "dtypes",
+    [*((x,) for x in FLOATS), FLOATS, (torch.uint8,), INTEGERS, FLOATS + INTEGERS],
+    ids=str,
+)
+def test_streams_side_by_side(device, kind, dtypes):
+    """Floats bit for bit with one stream alone, integers after one conversion."""
+    for seed in range(12):
+        rng = np.random.default_rng([seed, len(dtypes)])
+        batch, steps = int(rng.integers(1, 5)), int(rng.integers(1, 40))
+        streams = [random_stream(rng, batch, kind, dtypes) for _ in range(int(rng.integers(1, 9)))]
+        span = max(float((t.max() - t.min()).item()) for _, t, _ in streams)
+        start = min(t.min().item() for _, t, _ in streams)
+        offsets = rng.uniform(-0.1, 1.1, (batch, steps)) * span
+        targets = (torch.tensor(offsets).to(kind) + start).to(kind)
+        for values, times, _ in streams:
+            if times.dim() == 1 and rng.random() < 0.5:
+                targets[0, 0] = times[-1]
+        lengths = torch.tensor(rng.integers(0, steps + 1, batch)) if rng.random() < 0.5 else None
+        made = [
+            rc.Stream(
+                to(device, v), to(device, t), **{k: to(device, o) for k, o in options.items()}
+            )
+            for v, t, options in streams
+        ]
+        got, valid, age = rc.fuse(
+            made,
+            to(device, targets),
+            target_lengths=to(device, lengths),
+            return_valid=True,
+            return_age=True,
+        )
+        assert (
+            got.dtype == promoted(streams)
+            and valid.dtype == torch.bool
+            and age.dtype == torch.float32
+        )
+        start = 0
+        for index, (values, times, options) in enumerate(streams):
+            options |= {"out_dtype": got.dtype} if values.dtype in FLOATS else {}
+            out, ok = rc.resample(
+                values, times, targets, target_lengths=lengths, return_valid=True, **options
+            )
+            part = got[..., start : start + values.shape[-1]].cpu()
+            start += values.shape[-1]
+            want = out.to(got.dtype).expand_as(part)
+            if values.dtype not in FLOATS and got.dtype in FLOATS:
+                missing = torch.isnan(part)
+                assert not ok.expand(part.shape[:-1])[missing.any(-1)].any()
+                part = torch.where(missing, want, part)
+            assert_same(part, want.contiguous(), (seed, index, values.dtype, options["method"]))
+            assert torch.equal(valid[..., index].cpu(), ok.expand(part.shape[:-1])), (seed, index)
+        assert start == got.shape[-1]
+
+
+@pytest.mark.parametrize("device", ON)
+@pytest.mark.parametrize("kind", [torch.int64, torch.float64])
+def test_age_is_the_time_since_the_newest_sample(device, kind):
+    scale = 1_000_000_000 if kind == torch.int64 else 1.0
+    times = (torch.tensor([0.0, 0.5, 0.5, 2.0], dtype=torch.float64) * scale).to(kind)
+    targets = (torch.tensor([-1.0, 0.0, 0.25, 0.5, 1.5, 2.0, 7.0], dtype=torch.float64) * scale).to(
+        kind
+    )
+    stream = rc.Stream(torch.zeros(4, 1, device=device), times.to(device))
+    _, age = rc.fuse([stream, rc.Stream(None, dim=2)], targets.to(device), return_age=True)
+    expected = torch.tensor([torch.nan, 0.0, 0.25, 0.0, 1.0, 0.0, 5.0])
+    torch.testing.assert_close(age[:, 0].cpu(), expected, equal_nan=True, rtol=0, atol=0)
+    assert age[:, 1].isnan().all()
+
+
+@pytest.mark.parametrize("device", ON)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int64])
+def test_a_missing_modality_is_zero_and_never_valid(device, dtype):
+    values = torch.ones(2, 3, 5, dtype=dtype, device=device)
+    times = torch.arange(3.0, device=device)
+    made = [
+        rc.Stream(None, dim=6),
+        rc.Stream(values, times, method="previous"),
+        rc.Stream(None, dim=1),
+    ]
+    out, valid = rc.fuse(made, times, return_valid=True)
+    assert out.dtype == dtype and out.shape == (2, 3, 12)
+    assert (out[..., :6] == 0).all() and (out[..., 6:11] == 1).all() and (out[..., 11] == 0).all()
+    assert valid.tolist() == [[[False, True, False]] * 3] * 2
+    alone = rc.fuse([rc.Stream(None, dim=4)], times)
+    assert alone.shape == (3, 4) and alone.dtype == torch.float32 and not alone.any()
+
+
+@pytest.mark.parametrize("device", ON)
+def test_many_streams_and_out(device):
+    times, targets = torch.arange(20.0, device=device), torch.rand(3, 11, device=device) * 25
+    values = [
+        torch.randn(20, width, device=device)
+        for width in itertools.islice(itertools.cycle((1, 4, 3, 8)), 32)
+    ]
+    made = [rc.Stream(v, times) for v in values]
+    want = torch.cat([rc.resample(v, times, targets) for v in values], dim=-1)
+    assert torch.equal(rc.fuse(made, targets), want)
+    padded = torch.full((3, 13, want.shape[-1] + 3), 7.0, device=device)
+    view = padded[:, 1:12, 1:-2]
+    assert rc.fuse(made, targets, out=view) is view
+    assert torch.equal(view, want)
+    view.fill_(7.0)
+    assert (padded == 7.0).all()
+    assert rc.fuse(made[:1], targets, out_dtype=torch.float64).dtype == torch.float64
+
+
+@pytest.mark.parametrize("device", ON)
+def test_empty_sizes(device):
+    times = torch.arange(3.0, device=device)
+    stream = rc.Stream(torch.ones(3, 2, device=device), times)
+    assert rc.fuse([stream], times[:0]).shape == (0, 2)
+    assert rc.fuse([stream], torch.ones(0, 4, device=device)).shape == (0, 4, 2)
+    out, valid = rc.fuse(
+        [rc.Stream(torch.ones(3, 0, device=device), times)], times, return_valid=True
+    )
+    assert out.shape == (3, 0) and valid.all()
+
+
+def bad(error, argument, message, streams, targets=None, **options):
+    return pytest.param(
+        error, argument, message, streams, targets, options, id=f"{argument}: {message}"
+    )
+
+
+def good(**changes):
+    return rc.Stream(**{"values": torch.ones(2, 3, 4), "times": torch.arange(3.0), **changes})
+
+
+TARGETS = torch.tensor([[0.5, 1.5], [0.5, 1.5]])
+INVALID, UNSUPPORTED = rc.InvalidArgument, rc.Unsupported
+
+
+@pytest.mark.parametrize(
+    ("error", "argument", "message", "streams", "targets", "options"),
+    [
+        bad(INVALID, "streams", "1 to 32", list),
+        bad(INVALID, "streams", "1 to 32.*33", lambda: [good()] * 33),
+        bad(INVALID, "streams", "list of Stream", lambda: 3),
+        bad(INVALID, "streams", "index 1, got Tensor", lambda: [good(), torch.ones(2)]),
+        bad(INVALID, "streams[0].times", "3 samples", lambda: [good(times=torch.arange(4.0))]),
+        bad(INVALID, 'streams["arm"].times', "3 samples", lambda: [good(times=torch.arange(4.0), name="arm")]),
+        bad(INVALID, "streams[1].values", "linear.*int32", lambda: [good(), good(values=torch.ones(3, 1, dtype=torch.int32))]),
+        bad(INVALID, "streams[0].method", "columns 3 to 4", lambda: [good(method=[("linear", 0, 3)])]),
+        bad(INVALID, "streams[0].method", "overlaps", lambda: [good(method=[("linear", 0, 3), ("next", 2, 4)])]),
+        bad(INVALID, "streams[0].method", "name, start, end", lambda: [good(method=[("linear", 0)])]),
+        bad(INVALID, "streams[0].method", "expected one of.*slerp.*spline", lambda: [good(method="spline")]),
+        bad(INVALID, "streams[0].values", "slerp takes 4 columns.*5", lambda: [good(values=torch.ones(3, 5), method="slerp")]),
+        bad(INVALID, "streams[0].max_gap", "-1", lambda: [good(max_gap=-1.0)]),
+        bad(INVALID, "streams[1].lengths", "row 1.*9", lambda: [good(), good(lengths=torch.tensor([3, 9]))]),
+        bad(INVALID, "streams[1].times", "row 0.*index 2", lambda: [good(), good(times=torch.tensor([0.0, 2, 1]))]),
+        bad(INVALID, "streams[0].scale", "int8.*float32", lambda: [good(scale=2.0)]),
+        bad(INVALID, "streams[0].dim", "5 columns.*4", lambda: [good(dim=5)]),
+        bad(INVALID, "targets", "float32.*int64", lambda: [good()], torch.zeros(2, dtype=torch.int64)),
+        bad(INVALID, "out_dtype", "float.*int32", lambda: [good()], out_dtype=torch.int32),
+        bad(INVALID, "out_dtype", "dtype such as", lambda: [good()], out_dtype="floaty"),
+        bad(UNSUPPORTED, "extrapolate", "previous", lambda: [good(), good(method="previous")], extrapolate="linear"),
+        bad(INVALID, "targets", "row 1 index 0 is 9", lambda: [good()], torch.tensor([[0.5], [9.0]]), extrapolate="error"),
+        bad(INVALID, "target_lengths", "row 0 is 5", lambda: [good()], target_lengths=torch.tensor([5, 1])),
+    ],
+)  # fmt: skip
+def test_refused_by_name(error, argument, message, streams, targets, options):
+    with pytest.raises(error, match=message) as caught:
+        rc.fuse(streams(), TARGETS if targets is None else targets, **options)
+    assert caught.value.op == "fuse" and caught.value.argument == argument
+
+
+def test_streams_of_other_batches_are_named():
+    with pytest.raises(rc.InvalidArgument, match=r"batch of 2.*aligning streams\[\"leg\"\]"):
+        rc.fuse([good(name="arm", values=torch.ones(3, 4)), good(name="leg")], torch.ones(3, 2))
+
+
+@pytest.mark.parametrize(
+    ("options", "argument"),
+    [
+        ({"values": 1}, "times"),
+        ({"times": 1}, "values"),
+        ({}, "dim"),
+        ({"dim": -1}, "dim"),
+        ({"dim": 2, "name": 3}, "name"),
+    ],
+)
+def test_a_stream_needs_all_of_its_parts(options, argument):
+    with pytest.raises(rc.InvalidArgument) as caught:
+        rc.Stream(**options)
+    assert caught.value.argument == argument
+
+
+def test_numpy_in_numpy_out():
+    made = rc.fuse([rc.Stream(np.ones((3, 2), "f4"), np.arange(3.0))], np.array([0.5]))
+    assert isinstance(made, np.ndarray) and made.dtype == np.float32
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(DEVICES == ["cpu"], reason="needs a GPU")
+class TestOnTheGpu:
+    def test_bad_rows_are_reported_once_and_spoil_only_their_stream(self):
+        times = torch.arange(3.0, device="cuda").repeat(2, 1)
+        wrong = times.clone()
+        wrong[1, 2] = 0
+        values = torch.ones(2, 3, 4, device="cuda")
+        out, valid = rc.fuse(
+            [rc.Stream(values, times), rc.Stream(values, wrong)], times, return_valid=True
+        )
+        with pytest.raises(
+            rc.InvalidArgument, match=r"fuse: streams\[1\].times: row 1 decreases at index 2"
+        ):
+            rc.synchronize()
+        rc.synchronize()
+        assert (
+            not out[0].isnan().any()
+            and not out[1, :, :4].isnan().any()
+            and out[1, :, 4:].isnan().all()
+        )
+        assert valid.tolist() == [[[True, True]] * 3, [[True, False]] * 3]
+
+    def test_a_graph_replays(self):
+        times = torch.arange(30.0, device="cuda")
+        streams = [
+            rc.Stream(torch.randn(4, 30, w, device="cuda"), times, method=m)
+            for w, m in ((8, "linear"), (4, "slerp"), (3, "cubic"))
+        ]
+        targets = torch.rand(4, 20, device="cuda") * 29
+        rc.warmup("fuse", streams, targets)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = rc.fuse(streams, targets)
+        targets.copy_(torch.rand(4, 20) * 29)
+        graph.replay()
+        assert torch.equal(out, rc.fuse(streams, targets))
+
+    def test_more_samples_than_shared_memory_holds(self):
+        times = torch.arange(40_000, dtype=torch.float64)
+        values = torch.randn(40_000, 5)
+        targets = torch.rand(2, 300, dtype=torch.float64) * 41_000
+        for method in ("linear", "cubic", [("slerp", 0, 4), ("next", 4, 5)]):
+            want = rc.fuse([rc.Stream(values, times, method=method)] * 2, targets)
+            got = rc.fuse(
+                [rc.Stream(values.cuda(), times.cuda(), method=method)] * 2, targets.cuda()
+            )
+            assert_same(got.cpu(), want, method)

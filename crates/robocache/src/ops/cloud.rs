@@ -1,0 +1,95 @@
+//! What ops on point clouds share: points `[B,N,3]` or `[N,3]`, of which `lengths` exist.
+
+use super::rows::{Batch, check_lengths, clamped_length, strides};
+use super::scalar::Scalar;
+use crate::tensor::{DType, TensorRef};
+use crate::{Result, ensure};
+
+/// Sizes and strides (in elements, 0 where shared) of a cloud.
+#[derive(Debug, Clone, Copy)]
+pub struct Cloud {
+    pub(crate) has_batch: bool,
+    pub(crate) batch: usize,
+    /// Points per row.
+    pub(crate) count: usize,
+    pub(crate) point_strides: [isize; 3],
+    pub(crate) length_stride: isize,
+}
+
+impl Cloud {
+    /// Checks points and lengths; `batch` has taken in the other arguments.
+    pub(crate) fn new(points: &TensorRef<'_>, lengths: Option<TensorRef<'_>>, mut batch: Batch) -> Result<Self> {
+        check_points("points", points)?;
+        batch.add("points", points, 2)?;
+        check_lengths(lengths, &mut batch)?;
+        let count = points.shape()[points.layout().rank() - 2];
+        Ok(Self {
+            has_batch: batch.size.is_some(),
+            batch: batch.size.map_or(1, |(size, _)| size),
+            count,
+            point_strides: strides(points),
+            length_stride: lengths.map_or(0, |lengths| strides::<1>(&lengths)[0]),
+        })
+    }
+
+    /// Points of a row that exist, whatever `lengths` holds.
+    pub(crate) fn length(&self, lengths: Option<TensorRef<'_>>, row: usize) -> usize {
+        clamped_length(lengths, self.length_stride, row, self.count)
+    }
+
+    /// A shape without its batch where there is none.
+    pub(crate) fn shape<'s>(&self, shape: &'s [usize]) -> &'s [usize] {
+        if self.has_batch { shape } else { &shape[1..] }
+    }
+
+    /// Points of all rows, padding included.
+    pub(crate) fn total(&self) -> usize {
+        self.batch.saturating_mul(self.count)
+    }
+}
+
+fn check_points(name: &'static str, points: &TensorRef<'_>) -> Result<()> {
+    points.layout().expect_rank(name, &[2, 3], "[B,N,3] or [N,3]")?;
+    let shape = points.shape();
+    ensure!(shape[shape.len() - 1] == 3, name, "expected [B,N,3] or [N,3], got shape {shape:?}");
+    expect_float(name, points.dtype())
+}
+
+/// Refuses everything but the float dtypes.
+pub(crate) fn expect_float(name: &'static str, dtype: DType) -> Result<()> {
+    ensure!(dtype.is_float(), name, "expected float16, bfloat16, float32 or float64, got {dtype}");
+    Ok(())
+}
+
+/// The coordinates of a cloud on the host.
+#[derive(Clone, Copy)]
+pub(crate) struct Points<T> {
+    data: *const T,
+    strides: [isize; 3],
+}
+
+// SAFETY: a view that is only read.
+unsafe impl<T: Sync> Sync for Points<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Send for Points<T> {}
+
+impl<T: Scalar> Points<T> {
+    /// The points of a tensor that `cloud` was made from.
+    pub(crate) fn new(points: &TensorRef<'_>, cloud: &Cloud) -> Self {
+        Self { data: points.data().cast(), strides: cloud.point_strides }
+    }
+
+    /// The coordinates of a point.
+    ///
+    /// # Safety
+    /// `row` and `index` must lie within the cloud, and its tensor must be alive.
+    #[inline(always)]
+    pub(crate) unsafe fn at(&self, row: usize, index: usize) -> [T::Compute; 3] {
+        let [row_step, step, axis] = self.strides;
+        // SAFETY: the caller's promise; `check` proved the strides.
+        unsafe {
+            let point = self.data.offset(row as isize * row_step + index as isize * step);
+            [(*point).widen(), (*point.offset(axis)).widen(), (*point.offset(2 * axis)).widen()]
+        }
+    }
+}

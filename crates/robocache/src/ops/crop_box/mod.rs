@@ -1,0 +1,178 @@
+//! Points within a box: `low <= p < high` along every axis, with the bounds rounded to what the points
+//! compute in. NaN lies in no box.
+
+mod cuda;
+
+pub(crate) use cuda::{KERNELS, describe as describe_finding};
+
+use super::cloud::{Cloud, Points};
+use super::rows::{Batch, check_length_values, strides};
+use super::scalar::{Real, Scalar, with_float};
+use crate::cpu::{Shared, for_each};
+use crate::cuda::Launcher;
+use crate::tensor::{DType, TensorRef};
+use crate::{Context, Op, OutputSpec, Outputs, Result, ensure};
+
+/// Output 0 is `out [B,N]` bool, or with `compact` `out [B,N,3]` with the points that lie inside first,
+/// in their order, then NaN; `index [B,N]` int64, where they were, then -1; and `kept [B]` int64.
+#[derive(Debug, Clone)]
+pub struct CropBox<'a> {
+    /// `[B,N,3]` or `[N,3]` floats.
+    pub points: TensorRef<'a>,
+    /// The lower corner, inside.
+    pub low: [f64; 3],
+    /// The upper corner, outside.
+    pub high: [f64; 3],
+    /// `[B]` int32 or int64: how many points of each row exist; padding lies outside.
+    pub lengths: Option<TensorRef<'a>>,
+    /// Whether to write the points instead of a mask.
+    pub compact: bool,
+    /// Whether to look for bad lengths. Without it they are clamped.
+    pub check: bool,
+}
+
+impl Op for CropBox<'_> {
+    const NAME: &'static str = "crop_box";
+    type Dims = Cloud;
+
+    fn inputs(&self) -> Vec<(&'static str, &TensorRef<'_>)> {
+        [("points", &self.points)].into_iter().chain(self.lengths.as_ref().map(|x| ("lengths", x))).collect()
+    }
+
+    fn check(&self) -> Result<Cloud> {
+        let cloud = Cloud::new(&self.points, self.lengths, Batch::default())?;
+        for (name, corner) in [("low", self.low), ("high", self.high)] {
+            ensure!(!corner.iter().any(|x| x.is_nan()), name, "expected three numbers, got {corner:?}");
+        }
+        Ok(cloud)
+    }
+
+    fn outputs(&self, cloud: &Cloud) -> Result<Vec<OutputSpec>> {
+        let shape = [cloud.batch, cloud.count, 3];
+        if !self.compact {
+            return Ok(vec![OutputSpec::new("out", DType::Bool, cloud.shape(&shape[..2]))?]);
+        }
+        Ok(vec![
+            OutputSpec::new("out", self.points.dtype(), cloud.shape(&shape))?,
+            OutputSpec::new("index", DType::I64, cloud.shape(&shape[..2]))?,
+            OutputSpec::new("kept", DType::I64, cloud.shape(&shape[..1]))?,
+        ])
+    }
+
+    fn workspace(&self, cloud: &Cloud) -> Result<usize> {
+        match self.points.device() {
+            crate::Device::Cpu => Ok(0),
+            crate::Device::Cuda(_) => cuda::workspace(self, cloud),
+        }
+    }
+
+    fn cpu(&self, cloud: &Cloud, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
+        if self.check {
+            check_length_values(self.lengths, cloud.batch, cloud.count)?;
+        }
+        with_float!(self.points.dtype(), on_host, self, cloud, out, context)
+    }
+
+    fn cuda(&self, cloud: &Cloud, out: &mut Outputs<'_, '_>, launcher: &Launcher<'_>) -> Result<()> {
+        cuda::crop(self, cloud, out, launcher)
+    }
+}
+
+/// Addresses and strides (in elements) of the outputs; null where one was not asked for.
+#[derive(Clone, Copy)]
+struct Targets {
+    mask: *mut u8,
+    mask_strides: [isize; 2],
+    out: *mut u8,
+    out_strides: [isize; 3],
+    index: *mut i64,
+    index_strides: [isize; 2],
+    kept: *mut i64,
+    kept_stride: isize,
+}
+
+impl Targets {
+    fn new(op: &CropBox<'_>, out: &mut Outputs<'_, '_>) -> Self {
+        let mut found = Self {
+            mask: std::ptr::null_mut(),
+            mask_strides: [0; 2],
+            out: std::ptr::null_mut(),
+            out_strides: [0; 3],
+            index: std::ptr::null_mut(),
+            index_strides: [0; 2],
+            kept: std::ptr::null_mut(),
+            kept_stride: 0,
+        };
+        if !op.compact {
+            if let Some(mask) = out.get(0) {
+                found.mask_strides = strides(mask.view());
+                found.mask = mask.data_mut();
+            }
+            return found;
+        }
+        if let Some(points) = out.get(0) {
+            found.out_strides = strides(points.view());
+            found.out = points.data_mut();
+        }
+        if let Some(index) = out.get(1) {
+            found.index_strides = strides(index.view());
+            found.index = index.data_mut().cast();
+        }
+        if let Some(kept) = out.get(2) {
+            found.kept_stride = strides::<1>(kept.view())[0];
+            found.kept = kept.data_mut().cast();
+        }
+        found
+    }
+}
+
+fn on_host<T: Scalar>(op: &CropBox<'_>, cloud: &Cloud, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
+    const PART: usize = 16 << 10;
+    let points = Points::<T>::new(&op.points, cloud);
+    let (low, high) = (op.low.map(T::Compute::from_f64), op.high.map(T::Compute::from_f64));
+    let inside = |point: [T::Compute; 3]| (0..3).all(|axis| point[axis] >= low[axis] && point[axis] < high[axis]);
+    let targets = Targets::new(op, out);
+    // Rows are compacted one by one; a mask has no order to keep.
+    let part = if op.compact { cloud.count.max(1) } else { PART };
+    let parts = cloud.count.div_ceil(part).max(1);
+    let (mask, to, index, kept) =
+        (Shared(targets.mask), Shared(targets.out.cast::<T>()), Shared(targets.index), Shared(targets.kept));
+    for_each(cloud.batch * parts, context, &|task| {
+        let (row, first) = (task / parts, task % parts * part);
+        let length = cloud.length(op.lengths, row);
+        let r = row as isize;
+        let mut next = 0isize;
+        let write = |slot: isize, point: [T; 3], from: i64| {
+            // SAFETY: the row and the slot exist in both; no other task writes this row.
+            unsafe {
+                for (axis, number) in point.into_iter().enumerate() {
+                    let strides = targets.out_strides;
+                    *to.get().offset(r * strides[0] + slot * strides[1] + axis as isize * strides[2]) = number;
+                }
+                *index.get().offset(r * targets.index_strides[0] + slot * targets.index_strides[1]) = from;
+            }
+        };
+        for at in first..(first + part).min(cloud.count) {
+            // SAFETY: the row and the point exist.
+            let point = unsafe { points.at(row, at) };
+            let within = at < length && inside(point);
+            if !op.compact {
+                // SAFETY: the row and the point exist in the mask; no other task writes this point.
+                unsafe {
+                    *mask.get().offset(r * targets.mask_strides[0] + at as isize * targets.mask_strides[1]) =
+                        u8::from(within);
+                }
+            } else if within {
+                write(next, point.map(|number| T::narrow(number.into())), at as i64);
+                next += 1;
+            }
+        }
+        if op.compact {
+            for slot in next..cloud.count as isize {
+                write(slot, [T::narrow(f64::NAN); 3], -1);
+            }
+            // SAFETY: the row exists.
+            unsafe { *kept.get().offset(r * targets.kept_stride) = next as i64 };
+        }
+    })
+}

@@ -1,0 +1,163 @@
+//! Floating point elements as ops on points compute with them.
+
+use half::{bf16, f16};
+
+use crate::tensor::{DType, Element};
+
+/// An element of points, features or depth.
+pub(crate) trait Scalar: Element {
+    /// What it computes in: f64 for f64, else f32.
+    type Compute: Real;
+
+    /// The same number.
+    fn widen(self) -> Self::Compute;
+    /// The nearest number; by way of f32 for the half floats, as kernels do it.
+    fn narrow(number: f64) -> Self;
+}
+
+/// f32 or f64.
+pub(crate) trait Real: Copy + Send + Sync + PartialOrd + Into<f64> + 'static {
+    /// The nearest number.
+    fn from_f64(number: f64) -> Self;
+    /// IEEE difference.
+    fn minus(self, other: Self) -> Self;
+    /// IEEE sum.
+    fn plus(self, other: Self) -> Self;
+    /// IEEE product.
+    fn times(self, other: Self) -> Self;
+    /// IEEE quotient.
+    fn over(self, other: Self) -> Self;
+    /// Towards zero; for numbers within `0..2^31`.
+    fn to_index(self) -> u64;
+    /// Neither NaN nor infinite.
+    fn is_finite(self) -> bool;
+}
+
+macro_rules! real {
+    ($($type:ty),+) => {$(
+        impl Real for $type {
+            #[inline(always)]
+            fn from_f64(number: f64) -> Self {
+                number as $type
+            }
+            #[inline(always)]
+            fn minus(self, other: Self) -> Self {
+                self - other
+            }
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self {
+                self + other
+            }
+            #[inline(always)]
+            fn times(self, other: Self) -> Self {
+                self * other
+            }
+            #[inline(always)]
+            fn over(self, other: Self) -> Self {
+                self / other
+            }
+            #[inline(always)]
+            fn to_index(self) -> u64 {
+                // Shorter in machine code than the way over u64.
+                self as i32 as u64
+            }
+            #[inline(always)]
+            fn is_finite(self) -> bool {
+                self.is_finite()
+            }
+        }
+    )+};
+}
+real!(f32, f64);
+
+macro_rules! scalar {
+    ($(($type:ty, $compute:ty, $widen:expr, $narrow:expr)),+) => {$(
+        impl Scalar for $type {
+            type Compute = $compute;
+            #[inline(always)]
+            fn widen(self) -> $compute {
+                $widen(self)
+            }
+            #[inline(always)]
+            fn narrow(number: f64) -> Self {
+                $narrow(number)
+            }
+        }
+    )+};
+}
+scalar!(
+    (f16, f32, f16::to_f32, |x: f64| f16::from_f32(x as f32)),
+    (bf16, f32, bf16::to_f32, |x: f64| bf16::from_f32(x as f32)),
+    (f32, f32, |x| x, |x: f64| x as f32),
+    (f64, f64, |x| x, |x| x)
+);
+
+/// Calls `$function::<T>(..)` with the type of a float dtype.
+macro_rules! with_float {
+    ($dtype:expr, $function:ident $(::<$($more:ty),+>)?, $($argument:expr),* $(,)?) => {
+        match $dtype {
+            $crate::DType::F16 => $function::<half::f16 $(, $($more),+)?>($($argument),*),
+            $crate::DType::BF16 => $function::<half::bf16 $(, $($more),+)?>($($argument),*),
+            $crate::DType::F32 => $function::<f32 $(, $($more),+)?>($($argument),*),
+            _ => $function::<f64 $(, $($more),+)?>($($argument),*),
+        }
+    };
+}
+pub(crate) use with_float;
+
+/// The float dtypes in the order of the kernels' numbers.
+pub(crate) const FLOATS: [(DType, &str); 4] =
+    [(DType::F16, "rc::f16"), (DType::BF16, "rc::bf16"), (DType::F32, "float"), (DType::F64, "double")];
+
+/// A float dtype's number in [`FLOATS`].
+pub(crate) fn float_number(dtype: DType) -> u8 {
+    match dtype {
+        DType::F16 => 0,
+        DType::BF16 => 1,
+        DType::F32 => 2,
+        _ => 3,
+    }
+}
+
+/// A number as bits of `dtype`; none where an integer cannot hold it exactly.
+pub(crate) fn bits_of(dtype: DType, number: f64) -> Option<u64> {
+    let whole = |low: f64, high: f64| (number.trunc() == number && number >= low && number <= high).then_some(number);
+    Some(match dtype {
+        DType::F16 => u64::from(f16::narrow(number).to_bits()),
+        DType::BF16 => u64::from(bf16::narrow(number).to_bits()),
+        DType::F32 => u64::from((number as f32).to_bits()),
+        DType::F64 => number.to_bits(),
+        DType::Bool => whole(0.0, 1.0)? as u64,
+        DType::U8 => whole(0.0, 255.0)? as u64,
+        DType::U16 => whole(0.0, 65_535.0)? as u64,
+        DType::U32 => whole(0.0, f64::from(u32::MAX))? as u64,
+        DType::U64 => whole(0.0, 9.007_199_254_740_992e15)? as u64,
+        DType::I8 => whole(-128.0, 127.0)? as i64 as u64 & 0xff,
+        DType::I16 => whole(-32_768.0, 32_767.0)? as i64 as u64 & 0xffff,
+        DType::I32 => whole(f64::from(i32::MIN), f64::from(i32::MAX))? as i64 as u64 & 0xffff_ffff,
+        DType::I64 => whole(-9.007_199_254_740_992e15, 9.007_199_254_740_992e15)? as i64 as u64,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_become_bits_or_nothing() {
+        assert_eq!(bits_of(DType::I8, -1.0), Some(0xff));
+        assert_eq!(bits_of(DType::F16, 1.0), Some(0x3c00));
+        assert_eq!(bits_of(DType::BF16, -2.0), Some(0xc000));
+        assert_eq!(bits_of(DType::F32, f64::NAN).map(|bits| f32::from_bits(bits as u32).is_nan()), Some(true));
+        for (dtype, number) in [
+            (DType::U8, 256.0),
+            (DType::U8, -1.0),
+            (DType::Bool, 2.0),
+            (DType::I32, 0.5),
+            (DType::I64, f64::NAN),
+            (DType::U16, f64::INFINITY),
+        ] {
+            assert_eq!(bits_of(dtype, number), None, "{dtype} {number}");
+        }
+    }
+}

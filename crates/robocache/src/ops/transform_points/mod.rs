@@ -1,0 +1,130 @@
+//! Points in another frame.
+//!
+//! `((m0 x + m1 y) + m2 z) + m3` for each axis, without contraction, in what the points compute in:
+//! the same bits on every backend.
+
+use super::cloud::{Cloud, Points};
+use super::pose::{Pose, Small, SmallArgs};
+use super::rows::{Batch, strides};
+use super::scalar::{FLOATS, Real, Scalar, float_number, with_float};
+use crate::cpu::{Shared, for_each};
+use crate::cuda::{CloudArgs, KernelFamily, Launcher};
+use crate::tensor::TensorRef;
+use crate::{Context, Op, OutputSpec, Outputs, Result};
+
+/// Output 0 is `out [B,N,3]` with the dtype of the points.
+#[derive(Debug, Clone)]
+pub struct TransformPoints<'a> {
+    /// `[B,N,3]` or `[N,3]` floats.
+    pub points: TensorRef<'a>,
+    /// A matrix `[4,4]` or `[3,4]`, or seven numbers, xyz and a quaternion xyzw; with a batch or without.
+    pub pose: Small<'a>,
+}
+
+/// Sizes and strides.
+#[derive(Debug)]
+pub struct Dims {
+    cloud: Cloud,
+    form: usize,
+}
+
+/// The kernels, by the points' type.
+pub(crate) static KERNELS: KernelFamily = KernelFamily {
+    source: include_str!("transform.cu"),
+    headers: &[],
+    variants: || (0..4).collect(),
+    entry: |number| format!("rc_transform_points_{}", FLOATS[number as usize % 4].0),
+    options: |number| {
+        vec![format!("-DRC_POINT={}", FLOATS[number as usize % 4].1), format!("-DRC_ARGS_SIZE={}", size_of::<Args>())]
+    },
+};
+
+/// Mirrors `Args` in transform.cu.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Args {
+    cloud: CloudArgs,
+    pose: SmallArgs,
+    out: *mut u8,
+    out_strides: [i64; 3],
+}
+
+impl Op for TransformPoints<'_> {
+    const NAME: &'static str = "transform_points";
+    type Dims = Dims;
+
+    fn inputs(&self) -> Vec<(&'static str, &TensorRef<'_>)> {
+        [("points", &self.points)].into_iter().chain(self.pose.tensor().map(|pose| ("pose", pose))).collect()
+    }
+
+    fn check(&self) -> Result<Dims> {
+        Cloud::new(&self.points, None, Batch::default())?;
+        let mut batch = Batch::default();
+        let form = Pose::new("pose", self.pose, &mut batch)?.form;
+        Ok(Dims { cloud: Cloud::new(&self.points, None, batch)?, form })
+    }
+
+    fn outputs(&self, dims: &Dims) -> Result<Vec<OutputSpec>> {
+        let shape = [dims.cloud.batch, dims.cloud.count, 3];
+        Ok(vec![OutputSpec::new("out", self.points.dtype(), dims.cloud.shape(&shape))?])
+    }
+
+    fn cpu(&self, dims: &Dims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
+        with_float!(self.points.dtype(), on_host, self, dims, out, context)
+    }
+
+    fn cuda(&self, dims: &Dims, out: &mut Outputs<'_, '_>, launcher: &Launcher<'_>) -> Result<()> {
+        let Some(output) = out.get(0) else { return Ok(()) };
+        if dims.cloud.total() == 0 {
+            return Ok(());
+        }
+        let args = Args {
+            cloud: CloudArgs::new(&self.points, None, &dims.cloud, false, 0, launcher),
+            pose: SmallArgs::pose(&Pose { source: self.pose, form: dims.form }),
+            out_strides: strides::<3>(output.view()).map(|stride| stride as i64),
+            out: output.data_mut(),
+        };
+        let variant = u32::from(float_number(self.points.dtype()));
+        let grid = crate::cuda::Grid { shared: 128, ..args.cloud.grid() };
+        // SAFETY: the views were checked against dims and live on this GPU; the framework keeps
+        // them until the stream has passed.
+        unsafe { launcher.launch(&KERNELS, variant, grid, &args) }
+    }
+}
+
+fn on_host<T: Scalar>(
+    op: &TransformPoints<'_>,
+    dims: &Dims,
+    out: &mut Outputs<'_, '_>,
+    context: &Context<'_>,
+) -> Result<()> {
+    const PART: usize = 16 << 10;
+    let Some(output) = out.get(0) else { return Ok(()) };
+    let [row_step, step, axis_step] = strides::<3>(output.view());
+    let out = Shared(output.data_mut().cast::<T>());
+    let (points, pose) = (Points::<T>::new(&op.points, &dims.cloud), Pose { source: op.pose, form: dims.form });
+    let parts = dims.cloud.count.div_ceil(PART);
+    for_each(dims.cloud.batch * parts, context, &|task| {
+        let (row, first) = (task / parts, task % parts * PART);
+        let matrix = pose.matrix(row).map(T::Compute::from_f64);
+        for index in first..(first + PART).min(dims.cloud.count) {
+            // SAFETY: the row and the point exist in both; no other task writes this point.
+            unsafe {
+                let moved = transform(&matrix, points.at(row, index));
+                let to = out.get().offset(row as isize * row_step + index as isize * step);
+                for (axis, number) in moved.into_iter().enumerate() {
+                    *to.offset(axis as isize * axis_step) = T::narrow(number.into());
+                }
+            }
+        }
+    })
+}
+
+/// The point in the frame that the pose maps to.
+#[inline(always)]
+pub(crate) fn transform<C: Real>(matrix: &[C; 12], [x, y, z]: [C; 3]) -> [C; 3] {
+    std::array::from_fn(|axis| {
+        let row = &matrix[4 * axis..4 * axis + 4];
+        row[0].times(x).plus(row[1].times(y)).plus(row[2].times(z)).plus(row[3])
+    })
+}

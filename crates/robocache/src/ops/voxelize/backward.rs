@@ -1,0 +1,208 @@
+//! Gradients of the reductions in the features.
+//!
+//! Points are grouped as for a sparse grid; each group hands the gradient of its cell on to its points:
+//! all of it for sums, a part for means, and for the largest and smallest to the first point that holds
+//! it (the first NaN, where there is one). Nothing is added up, so the bits are the same on every run
+//! and every backend.
+
+use super::cuda::FeatureArgs;
+use super::reduce::{Features, Members, order_of};
+use super::sparse::{Groups, row_major};
+use super::{Reduce, check_features};
+use crate::cpu::{Shared, for_each};
+use crate::cuda::{Grid, KernelFamily, Launcher, clear};
+use crate::ops::cloud::Cloud;
+use crate::ops::rows::Batch;
+use crate::ops::scalar::{FLOATS, Scalar, float_number, with_float};
+use crate::tensor::TensorRef;
+use crate::{Context, Op, OutputSpec, Outputs, Result, ensure};
+
+/// Output 0 is `out`, the gradient of the features, with their shape and dtype; 0 for points outside.
+#[derive(Debug, Clone)]
+pub struct VoxelizeBackward<'a> {
+    /// As they were reduced.
+    pub features: TensorRef<'a>,
+    /// As [`super::GroupPoints`] took them; of these only shape and batch matter.
+    pub points: TensorRef<'a>,
+    /// How they were reduced.
+    pub reduce: Reduce,
+    /// The gradient of a dense grid, `[B,X,Y,Z,F]` or `[X,Y,Z,F]`, or of sparse rows, `[K,F]`; row-major.
+    pub grad: TensorRef<'a>,
+    /// Whether `grad` is that of sparse rows.
+    pub sparse: bool,
+    /// What [`super::GroupPoints`] wrote.
+    pub cells: TensorRef<'a>,
+    /// What [`super::GroupPoints`] wrote.
+    pub starts: TensorRef<'a>,
+    /// What [`super::GroupPoints`] wrote.
+    pub order: TensorRef<'a>,
+    /// What [`super::GroupPoints`] wrote.
+    pub count: TensorRef<'a>,
+}
+
+/// Sizes and strides.
+#[derive(Debug)]
+pub struct BackwardDims {
+    cloud: Cloud,
+    width: usize,
+    feature_strides: [isize; 3],
+    /// Rows of `grad`.
+    rows: usize,
+}
+
+/// The kernels, by the features' type.
+pub(crate) static BACKWARD_KERNELS: KernelFamily = KernelFamily {
+    source: include_str!("backward.cu"),
+    headers: &[("fold.cuh", include_str!("fold.cuh"))],
+    variants: || (0..4).collect(),
+    entry: |number| format!("rc_voxelize_backward_{}", FLOATS[number as usize % 4].0),
+    options: |number| {
+        vec![format!("-DRC_FEATURE={}", FLOATS[number as usize % 4].1), format!("-DRC_ARGS_SIZE={}", size_of::<Args>())]
+    },
+};
+
+/// Mirrors `Args` in backward.cu.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Args {
+    features: FeatureArgs,
+    cells: *const i64,
+    starts: *const i32,
+    order: *const i32,
+    count: *const i64,
+    grad: *const u8,
+    out: *mut u8,
+    rows: u64,
+    total: u64,
+    width: i64,
+    grad_kind: u32,
+    reduce: u32,
+    sparse: u32,
+    padding: u32,
+}
+
+impl Op for VoxelizeBackward<'_> {
+    const NAME: &'static str = "voxelize_backward";
+    type Dims = BackwardDims;
+
+    fn inputs(&self) -> Vec<(&'static str, &TensorRef<'_>)> {
+        vec![
+            ("features", &self.features),
+            ("points", &self.points),
+            ("grad", &self.grad),
+            ("cells", &self.cells),
+            ("starts", &self.starts),
+            ("order", &self.order),
+            ("count", &self.count),
+        ]
+    }
+
+    fn check(&self) -> Result<BackwardDims> {
+        ensure!(self.reduce.uses_features(), "reduce", "{} has no gradient in features", self.reduce);
+        let cloud = Cloud::new(&self.points, None, Batch::default())?;
+        let (width, feature_strides) = check_features(&self.features, &self.points)?;
+        let shape = [cloud.batch, cloud.count, width];
+        let own = self.features.shape();
+        ensure!(own == cloud.shape(&shape), "features", "expected shape {:?}, got {own:?}", cloud.shape(&shape));
+        super::sparse::check_groups([&self.cells, &self.starts, &self.order, &self.count], &cloud)?;
+        let (grad, layout) = (self.grad.shape(), self.grad.layout());
+        ensure!(
+            grad.last() == Some(&width) && layout.is_contiguous() && self.grad.dtype().is_float(),
+            "grad",
+            "expected row-major floats with {width} columns, got {} {layout:?}",
+            self.grad.dtype()
+        );
+        let rows = grad[..grad.len() - 1].iter().product();
+        Ok(BackwardDims { cloud, width, feature_strides, rows })
+    }
+
+    fn outputs(&self, _dims: &BackwardDims) -> Result<Vec<OutputSpec>> {
+        Ok(vec![OutputSpec::new("out", self.features.dtype(), self.features.shape())?])
+    }
+
+    fn cpu(&self, dims: &BackwardDims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
+        let target = row_major(out, 0)?;
+        with_float!(self.features.dtype(), on_host, self, dims, target, context)
+    }
+
+    fn cuda(&self, dims: &BackwardDims, out: &mut Outputs<'_, '_>, launcher: &Launcher<'_>) -> Result<()> {
+        let target = row_major(out, 0)?;
+        let bytes = dims.cloud.total() * dims.width * self.features.dtype().size();
+        if bytes == 0 && !launcher.only_loads() {
+            return Ok(());
+        }
+        let args = Args {
+            features: FeatureArgs::new(&self.features, dims.feature_strides, dims.cloud.count),
+            cells: self.cells.data().cast(),
+            starts: self.starts.data().cast(),
+            order: self.order.data().cast(),
+            count: self.count.data().cast(),
+            grad: self.grad.data(),
+            out: target,
+            rows: dims.rows as u64,
+            total: dims.cloud.total() as u64,
+            width: dims.width as i64,
+            grad_kind: u32::from(float_number(self.grad.dtype())),
+            reduce: self.reduce as u32,
+            sparse: u32::from(self.sparse),
+            padding: 0,
+        };
+        let grid = Grid { shared: 256 * 12, ..Grid::for_blocks(args.total.div_ceil(64).min(1 << 16)) };
+        // SAFETY: the views were checked against dims and live on this GPU; the framework keeps them
+        // until the stream has passed. The kernel clamps what it reads of the groups.
+        unsafe {
+            clear(launcher, &[(target, bytes)])?;
+            launcher.launch(&BACKWARD_KERNELS, u32::from(float_number(self.features.dtype())), grid, &args)
+        }
+    }
+}
+
+fn on_host<F: Scalar>(
+    op: &VoxelizeBackward<'_>,
+    dims: &BackwardDims,
+    target: *mut u8,
+    context: &Context<'_>,
+) -> Result<()> {
+    with_float!(op.grad.dtype(), hand_on::<F>, op, dims, target, context)
+}
+
+fn hand_on<G: Scalar, F: Scalar>(
+    op: &VoxelizeBackward<'_>,
+    dims: &BackwardDims,
+    target: *mut u8,
+    context: &Context<'_>,
+) -> Result<()> {
+    let width = dims.width;
+    let (out, grad) = (Shared(target.cast::<F>()), Shared(op.grad.data().cast::<G>().cast_mut()));
+    // SAFETY: row-major, of this size.
+    unsafe { out.get().write_bytes(0, dims.cloud.total() * width) };
+    let most = if op.sparse { dims.rows } else { usize::MAX };
+    let groups = Groups::new([op.cells, op.starts, op.order, op.count], most, dims.cloud.total());
+    let features = Features::<F>::new(&op.features, dims.feature_strides, dims.cloud.count.max(1), width);
+    for_each(groups.rows, context, &|row| {
+        let place = if op.sparse { row } else { groups.cell(row) as usize };
+        let points = groups.points(row);
+        if place >= dims.rows || points.count() == 0 {
+            return;
+        }
+        for column in 0..width {
+            // SAFETY: the row of the gradient exists, and so do the points; no other task has them.
+            unsafe {
+                let whole: f64 = (*grad.get().add(place * width + column)).widen().into();
+                let part = if op.reduce == Reduce::Mean { whole / points.count() as f64 } else { whole };
+                if matches!(op.reduce, Reduce::Max | Reduce::Min) {
+                    let order = |at: usize| {
+                        let number: f64 = (*features.at(points.index(at), column)).widen().into();
+                        order_of(number, op.reduce == Reduce::Min)
+                    };
+                    let best = (1..points.count()).fold(0, |best, at| if order(at) > order(best) { at } else { best });
+                    *out.get().add(points.index(best) as usize * width + column) = F::narrow(part);
+                } else {
+                    for at in 0..points.count() {
+                        *out.get().add(points.index(at) as usize * width + column) = F::narrow(part);
+                    }
+                }
+            }
+        }
+    })
+}

@@ -1,0 +1,111 @@
+// Points to cells: bits of occupied cells, counts, or a key for each point to sort by.
+// Host twin: `Finder` in cpu.rs.
+// Grid: one block of 256 threads per (row, tile of 1024 points), in turns where there are too many.
+// Preconditions: bits, counts and dropped are 0 before. Nothing is assumed of the points and lengths
+//   themselves.
+// Determinism: the same bits on every run: all additions are of integers. Tolerance against the CPU:
+//   none, the same bits.
+//
+// RC_POINT: element type; RC_MODE: 0 bits, 1 counts, 2 keys of 32 bits, 3 keys of 64; RC_ARGS_SIZE.
+#include "rc.cuh"
+#include "cloud.cuh"
+#include "grid.cuh"
+
+using namespace rc;
+
+typedef RC_POINT Point;
+typedef Number<Point>::Compute Compute;
+
+// Mirrors `ScatterArgs` in cuda.rs.
+struct Args {
+    CloudArgs cloud;
+    GridArgs grid;
+    void* cells;   // words of bits, counts, or keys
+    u64* dropped;  // [rows], or null
+    u64 nowhere;   // the key of padding and of what was dropped
+};
+static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
+
+// Whether all points of a warp lie in one cell, or in none.
+inline bool in_one_cell(const i64* cells) {
+    bool same = true;
+    #pragma unroll
+    for (int p = 1; p < PER_THREAD; p++) same &= cells[p] == cells[0];
+    const i64 first = __shfl_sync(~0u, cells[0], 0);
+    return __all_sync(~0u, same && cells[0] == first);
+}
+
+#if RC_MODE == 0
+inline bool is_marked(const u32* bits, i64 cell) { return bits[cell >> 5] >> (cell & 31) & 1; }
+
+// A cell that was seen before costs a load that the nearest cache answers. An old answer does no harm,
+// but for its cost: so equal cells of a warp are marked at once.
+void mark(u32* bits, const i64* cells) {
+    const u32 lane = threadIdx.x & 31;
+    if (in_one_cell(cells)) {
+        if (lane == 0 && cells[0] >= 0 && !is_marked(bits, cells[0]))
+            atomicOr(bits + (cells[0] >> 5), 1u << (cells[0] & 31));
+        return;
+    }
+    #pragma unroll
+    for (int p = 0; p < PER_THREAD; p++) {
+        const bool fresh = cells[p] >= 0 && !is_marked(bits, cells[p]);
+        if (!__any_sync(~0u, fresh)) continue;
+        const u32 peers = __match_any_sync(~0u, fresh ? cells[p] : i64(-1));
+        if (fresh && (peers & ((1u << lane) - 1)) == 0) atomicOr(bits + (cells[p] >> 5), 1u << (cells[p] & 31));
+    }
+}
+#endif
+
+#if RC_MODE == 1
+// Equal cells of a warp are added at once, so that crowded cells do not wait in line.
+void count(i32* counts, const i64* cells) {
+    if (in_one_cell(cells)) {
+        if ((threadIdx.x & 31) == 0 && cells[0] >= 0) atomicAdd(counts + cells[0], 32 * PER_THREAD);
+        return;
+    }
+    #pragma unroll
+    for (int p = 0; p < PER_THREAD; p++) {
+        const u32 peers = __match_any_sync(~0u, cells[p]);
+        const bool leads = (peers & ((1u << (threadIdx.x & 31)) - 1)) == 0;
+        if (leads && cells[p] >= 0) atomicAdd(counts + cells[p], __popc(peers));
+    }
+}
+#endif
+
+extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant__ Args args) {
+    const u64 units = args.cloud.rows * args.cloud.tiles;
+    for (u64 unit = blockIdx.x; unit < units; unit += gridDim.x) {
+        const u64 row = unit / args.cloud.tiles, tile = unit % args.cloud.tiles;
+        const i64 length = row_length(args.cloud, row, tile == 0 && threadIdx.x == 0);
+        const i64 first = i64(tile) * TILE_POINTS + threadIdx.x * PER_THREAD;
+        Compute points[PER_THREAD][3];
+        load_points<Point>(args.cloud, row, first, length, points);
+        i64 cells[PER_THREAD];
+        u32 lost = 0;
+        #pragma unroll
+        for (int p = 0; p < PER_THREAD; p++) {
+            cells[p] = find_cell(args.grid, points[p]);
+            if (cells[p] >= 0) cells[p] += i64(row * args.grid.cells);
+            else lost += first + p < length;
+        }
+        if (args.dropped) {
+            lost = __reduce_add_sync(~0u, lost);
+            if (lost && (threadIdx.x & 31) == 0) atomicAdd((unsigned long long*)args.dropped + row, (unsigned long long)lost);
+        }
+#if RC_MODE == 0
+        mark((u32*)args.cells, cells);
+#elif RC_MODE == 1
+        count((i32*)args.cells, cells);
+#else
+        #pragma unroll
+        for (int p = 0; p < PER_THREAD; p++) {
+            if (first + p >= args.cloud.count) break;
+            const u64 key = cells[p] >= 0 ? u64(cells[p]) : args.nowhere;
+            const u64 at = row * u64(args.cloud.count) + u64(first + p);
+            if (RC_MODE == 2) ((u32*)args.cells)[at] = u32(key);
+            else ((u64*)args.cells)[at] = key;
+        }
+#endif
+    }
+}

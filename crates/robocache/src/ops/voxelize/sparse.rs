@@ -1,0 +1,490 @@
+//! Occupied cells only: points are grouped by cell, then each group becomes a row.
+//!
+//! Two ops, because how many cells are occupied is only known after the first: a caller that wants
+//! exact shapes waits for its `count`, one that must not wait sets a number of rows beforehand.
+
+use super::cpu::Finder;
+use super::grid::Cells;
+use super::reduce::{Features, Members, reduce};
+use super::sparse_cuda;
+use super::{Grid, Reduce, check_features};
+use crate::cpu::{Pair, Shared, for_each, sort};
+use crate::cuda::Launcher;
+use crate::ops::cloud::{Cloud, Points};
+use crate::ops::rows::{Batch, check_length_values};
+use crate::ops::scalar::{Scalar, with_float};
+use crate::tensor::{DType, TensorRef};
+use crate::{Context, Error, ErrorKind, Op, OutputSpec, Outputs, Result, ensure};
+
+const ALIGN: usize = 64;
+
+/// Points grouped by cell. Outputs: `cells [T]` int64, the occupied cells in order (T points in all; M of
+/// them are meant); `starts [T+1]` int32, where the points of a cell start in `order [T]` int32;
+/// `inverse [B,N]` int64, the row of each point's cell, -1 for none; `dropped [B]` int64; `count []`
+/// int64: M.
+#[derive(Debug, Clone)]
+pub struct GroupPoints<'a> {
+    /// `[B,N,3]` or `[N,3]` floats.
+    pub points: TensorRef<'a>,
+    /// The cells.
+    pub grid: Grid,
+    /// `[B]` int32 or int64: how many points of each row exist.
+    pub lengths: Option<TensorRef<'a>>,
+    /// Rows that there will be; cells past them are no rows.
+    pub max_voxels: Option<usize>,
+    /// Whether to look for bad lengths. Without it they are clamped.
+    pub check: bool,
+}
+
+/// Sizes.
+#[derive(Debug)]
+pub struct GroupDims {
+    pub(super) cloud: Cloud,
+    /// Cells of a row and of all rows.
+    pub(super) cells: u64,
+    pub(super) all_cells: u64,
+}
+
+impl Op for GroupPoints<'_> {
+    const NAME: &'static str = "voxelize";
+    type Dims = GroupDims;
+
+    fn inputs(&self) -> Vec<(&'static str, &TensorRef<'_>)> {
+        [("points", &self.points)].into_iter().chain(self.lengths.as_ref().map(|x| ("lengths", x))).collect()
+    }
+
+    fn check(&self) -> Result<GroupDims> {
+        let cloud = Cloud::new(&self.points, self.lengths, Batch::default())?;
+        self.grid.check(self.points.dtype())?;
+        let all = self.grid.cells().saturating_mul(cloud.batch.max(1) as u128);
+        ensure!(
+            all < 1 << 63,
+            "shape",
+            "{:?} for each of {} rows are 2^63 cells or more",
+            self.grid.shape,
+            cloud.batch
+        );
+        if cloud.total() >= i32::MAX as usize {
+            let text = format!("{} points; fewer than {} can be grouped", cloud.total(), i32::MAX);
+            return Err(Error::new(ErrorKind::Unsupported, text).argument("points"));
+        }
+        Ok(GroupDims { cloud, cells: self.grid.cells() as u64, all_cells: all as u64 })
+    }
+
+    fn outputs(&self, dims: &GroupDims) -> Result<Vec<OutputSpec>> {
+        let total = dims.cloud.total();
+        let shape = [dims.cloud.batch, dims.cloud.count];
+        Ok(vec![
+            OutputSpec::new("cells", DType::I64, &[total])?,
+            OutputSpec::new("starts", DType::I32, &[total + 1])?,
+            OutputSpec::new("order", DType::I32, &[total])?,
+            OutputSpec::new("inverse", DType::I64, dims.cloud.shape(&shape))?,
+            OutputSpec::new("dropped", DType::I64, dims.cloud.shape(&shape[..1]))?,
+            OutputSpec::new("count", DType::I64, &[])?,
+        ])
+    }
+
+    fn workspace(&self, dims: &GroupDims) -> Result<usize> {
+        match self.points.device() {
+            crate::Device::Cpu => Ok(dims.cloud.total() * 2 * size_of::<Pair>() + ALIGN),
+            crate::Device::Cuda(_) => sparse_cuda::group_workspace(dims),
+        }
+    }
+
+    fn cpu(&self, dims: &GroupDims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
+        if self.check {
+            check_length_values(self.lengths, dims.cloud.batch, dims.cloud.count)?;
+        }
+        let targets = GroupTargets::new(out)?;
+        let scratch = out.workspace().map_addr(|address| address.next_multiple_of(ALIGN));
+        with_float!(self.points.dtype(), group_on_host, self, dims, &targets, scratch, context)
+    }
+
+    fn cuda(&self, dims: &GroupDims, out: &mut Outputs<'_, '_>, launcher: &Launcher<'_>) -> Result<()> {
+        sparse_cuda::group(self, dims, out, launcher)
+    }
+}
+
+/// The addresses of the outputs of [`GroupPoints`].
+pub(super) struct GroupTargets {
+    pub(super) cells: *mut i64,
+    pub(super) starts: *mut i32,
+    pub(super) order: *mut i32,
+    pub(super) inverse: *mut i64,
+    pub(super) dropped: *mut i64,
+    pub(super) count: *mut i64,
+}
+
+/// The address of an output, which must be row-major.
+pub(super) fn row_major(out: &mut Outputs<'_, '_>, index: usize) -> Result<*mut u8> {
+    let output = out.get(index).ok_or_else(|| Error::invalid("out", "is missing"))?;
+    let layout = output.view().layout();
+    ensure!(layout.is_contiguous(), "out", "expected a row-major tensor, got {layout:?}");
+    Ok(output.data_mut())
+}
+
+impl GroupTargets {
+    pub(super) fn new(out: &mut Outputs<'_, '_>) -> Result<Self> {
+        let mut at = |index| row_major(out, index);
+        Ok(Self {
+            cells: at(0)?.cast(),
+            starts: at(1)?.cast(),
+            order: at(2)?.cast(),
+            inverse: at(3)?.cast(),
+            dropped: at(4)?.cast(),
+            count: at(5)?.cast(),
+        })
+    }
+}
+
+fn group_on_host<T: Scalar>(
+    op: &GroupPoints<'_>,
+    dims: &GroupDims,
+    targets: &GroupTargets,
+    scratch: *mut u8,
+    context: &Context<'_>,
+) -> Result<()> {
+    let total = dims.cloud.total();
+    let most = op.max_voxels.unwrap_or(usize::MAX);
+    // SAFETY: the workspace holds twice as many pairs, and zeros are pairs; outputs are row-major.
+    unsafe {
+        let (pairs, other) = if total == 0 {
+            (&mut [][..], &mut [][..])
+        } else {
+            let start = scratch.cast::<Pair>();
+            start.write_bytes(0, 2 * total);
+            (std::slice::from_raw_parts_mut(start, total), std::slice::from_raw_parts_mut(start.add(total), total))
+        };
+        targets.dropped.write_bytes(0, dims.cloud.batch);
+        let finder = Finder::<T>::new(&op.points, op.lengths, &dims.cloud, Cells::new(&op.grid), dims.cells);
+        finder.write_pairs(pairs, dims.all_cells, targets.dropped, context)?;
+        let swapped = sort(pairs, other, u64::BITS - dims.all_cells.leading_zeros(), context)?;
+        let sorted = if swapped { &*other } else { &*pairs };
+        let (mut rows, mut valid) = (0usize, 0);
+        for (place, pair) in sorted.iter().enumerate() {
+            let inside = pair.key < dims.all_cells;
+            if inside {
+                if place == 0 || sorted[place - 1].key != pair.key {
+                    *targets.cells.add(rows) = pair.key as i64;
+                    *targets.starts.add(rows) = place as i32;
+                    rows += 1;
+                }
+                valid = place + 1;
+            }
+            *targets.order.add(place) = pair.index as i32;
+            let row = if inside && rows <= most { rows as i64 - 1 } else { -1 };
+            *targets.inverse.add(pair.index as usize) = row;
+        }
+        *targets.starts.add(rows) = valid as i32;
+        *targets.count = rows as i64;
+    }
+    Ok(())
+}
+
+/// A row for each group of points. Outputs: `coords [K,4]` int64 (row of the batch, x, y, z), `counts [K]`
+/// int32; then, where asked for, `features [K,F]`, the reduced features, and `voxels [K,P,3+F]`, the first
+/// P points of each cell with their features, zero-padded. Rows past the occupied cells hold -1 as
+/// coordinates and 0 elsewhere.
+#[derive(Debug, Clone)]
+pub struct GatherVoxels<'a> {
+    /// As for [`GroupPoints`].
+    pub points: TensorRef<'a>,
+    /// `[B,N,F]` or `[N,F]` floats.
+    pub features: Option<TensorRef<'a>>,
+    /// As for [`GroupPoints`].
+    pub grid: Grid,
+    /// How features are reduced, where they are.
+    pub reduce: Reduce,
+    /// Of the reduced features; theirs without a choice.
+    pub dtype: Option<DType>,
+    /// P: points of a cell that `voxels` keeps.
+    pub max_points: Option<usize>,
+    /// K: rows.
+    pub rows: usize,
+    /// What [`GroupPoints`] wrote.
+    pub cells: TensorRef<'a>,
+    /// What [`GroupPoints`] wrote.
+    pub starts: TensorRef<'a>,
+    /// What [`GroupPoints`] wrote.
+    pub order: TensorRef<'a>,
+    /// What [`GroupPoints`] wrote.
+    pub count: TensorRef<'a>,
+}
+
+/// Sizes and strides.
+#[derive(Debug)]
+pub struct GatherDims {
+    pub(super) cloud: Cloud,
+    pub(super) width: usize,
+    pub(super) feature_strides: [isize; 3],
+    pub(super) cells: u64,
+    /// Of `features` and `voxels`.
+    pub(super) dtype: DType,
+    pub(super) voxel_dtype: DType,
+}
+
+/// Refuses groups that grouping these points cannot have written.
+pub(super) fn check_groups(groups: [&TensorRef<'_>; 4], cloud: &Cloud) -> Result<()> {
+    let total = cloud.total();
+    let expected = [
+        ("cells", DType::I64, &[total][..]),
+        ("starts", DType::I32, &[total + 1]),
+        ("order", DType::I32, &[total]),
+        ("count", DType::I64, &[]),
+    ];
+    for ((name, dtype, shape), tensor) in expected.into_iter().zip(groups) {
+        ensure!(
+            tensor.dtype() == dtype && tensor.shape() == shape && tensor.layout().is_contiguous(),
+            name,
+            "expected {dtype} {shape:?} as grouping wrote it, got {} {:?}",
+            tensor.dtype(),
+            tensor.shape()
+        );
+    }
+    Ok(())
+}
+
+impl Op for GatherVoxels<'_> {
+    const NAME: &'static str = "voxelize";
+    type Dims = GatherDims;
+
+    fn inputs(&self) -> Vec<(&'static str, &TensorRef<'_>)> {
+        let groups = [("cells", &self.cells), ("starts", &self.starts), ("order", &self.order), ("count", &self.count)];
+        let features = self.features.as_ref().map(|features| ("features", features));
+        [("points", &self.points)].into_iter().chain(features).chain(groups).collect()
+    }
+
+    fn check(&self) -> Result<GatherDims> {
+        let cloud = Cloud::new(&self.points, None, Batch::default())?;
+        let (mut width, mut feature_strides, mut dtype) = (0, [0; 3], self.points.dtype());
+        if let Some(features) = &self.features {
+            (width, feature_strides) = check_features(features, &self.points)?;
+            let mut batch = Batch::default();
+            batch.add("points", &self.points, 2)?;
+            batch.add("features", features, 2)?;
+            let together = batch.size.map_or(1, |(size, _)| size);
+            ensure!(
+                together == cloud.batch,
+                "features",
+                "a batch of {together} for points with a batch of {}; a sparse grid shares no points",
+                cloud.batch
+            );
+            dtype = features.dtype();
+        } else {
+            ensure!(!self.reduce.uses_features(), "features", "{} reduces features, and there are none", self.reduce);
+        }
+        check_groups([&self.cells, &self.starts, &self.order, &self.count], &cloud)?;
+        let voxel_dtype = match (self.points.dtype(), dtype) {
+            (a, b) if a == b => a,
+            (DType::F64, _) | (_, DType::F64) => DType::F64,
+            _ => DType::F32,
+        };
+        let dtype = self.dtype.unwrap_or(dtype);
+        ensure!(dtype.is_float(), "dtype", "features are held in floats, got {dtype}");
+        if self.max_points == Some(0) {
+            return Err(Error::invalid("max_points_per_voxel", "expected 1 or more, got 0"));
+        }
+        Ok(GatherDims { cloud, width, feature_strides, cells: self.grid.cells() as u64, dtype, voxel_dtype })
+    }
+
+    fn outputs(&self, dims: &GatherDims) -> Result<Vec<OutputSpec>> {
+        let mut outputs = vec![
+            OutputSpec::new("coords", DType::I64, &[self.rows, 4])?,
+            OutputSpec::new("counts", DType::I32, &[self.rows])?,
+        ];
+        if self.reduce.uses_features() {
+            outputs.push(OutputSpec::new("features", dims.dtype, &[self.rows, dims.width])?);
+        }
+        if let Some(points) = self.max_points {
+            outputs.push(OutputSpec::new("voxels", dims.voxel_dtype, &[self.rows, points, 3 + dims.width])?);
+        }
+        Ok(outputs)
+    }
+
+    fn cpu(&self, dims: &GatherDims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
+        let targets = GatherTargets::new(self, out)?;
+        let groups = Groups::new([self.cells, self.starts, self.order, self.count], self.rows, dims.cloud.total());
+        with_float!(dims.voxel_dtype, hard_voxels, self, dims, &targets, &groups, context)?;
+        with_float!(dims.dtype, reduced_rows, self, dims, &targets, &groups, context)
+    }
+
+    fn cuda(&self, dims: &GatherDims, out: &mut Outputs<'_, '_>, launcher: &Launcher<'_>) -> Result<()> {
+        sparse_cuda::gather(self, dims, out, launcher)
+    }
+}
+
+/// The addresses of the outputs of [`GatherVoxels`]; null where one was not asked for.
+pub(super) struct GatherTargets {
+    pub(super) coords: *mut i64,
+    pub(super) counts: *mut i32,
+    pub(super) features: *mut u8,
+    pub(super) voxels: *mut u8,
+}
+
+impl GatherTargets {
+    pub(super) fn new(op: &GatherVoxels<'_>, out: &mut Outputs<'_, '_>) -> Result<Self> {
+        let (coords, counts) = (row_major(out, 0)?.cast(), row_major(out, 1)?.cast());
+        let reduces = op.reduce.uses_features();
+        let features = if reduces { row_major(out, 2)? } else { std::ptr::null_mut() };
+        let voxels =
+            if op.max_points.is_some() { row_major(out, if reduces { 3 } else { 2 })? } else { std::ptr::null_mut() };
+        Ok(Self { coords, counts, features, voxels })
+    }
+}
+
+/// The groups of points on the host. What is read is clamped, since others may have written it.
+pub(super) struct Groups<'a> {
+    pub(super) rows: usize,
+    total: usize,
+    cells: TensorRef<'a>,
+    starts: TensorRef<'a>,
+    order: TensorRef<'a>,
+}
+
+/// The points of a group, in their order.
+pub(super) struct Group<'a> {
+    order: &'a [i32],
+    last: u64,
+}
+
+impl Members for Group<'_> {
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.order.len()
+    }
+    #[inline(always)]
+    fn index(&self, place: usize) -> u64 {
+        u64::try_from(self.order[place]).unwrap_or(0).min(self.last)
+    }
+}
+
+impl<'a> Groups<'a> {
+    /// Cells, starts, order and count of so many points, of which at most `most` rows are meant.
+    pub(super) fn new([cells, starts, order, count]: [TensorRef<'a>; 4], most: usize, total: usize) -> Self {
+        // SAFETY: a single int64.
+        let count = unsafe { count.data().cast::<i64>().read() };
+        let rows = usize::try_from(count).unwrap_or(0).min(most).min(total);
+        Self { rows, total, cells, starts, order }
+    }
+
+    pub(super) fn cell(&self, row: usize) -> u64 {
+        // SAFETY: the row is one of `cells`.
+        unsafe { self.cells.data().cast::<u64>().add(row).read() }
+    }
+
+    pub(super) fn points(&self, row: usize) -> Group<'a> {
+        // SAFETY: `starts` has one more than there are rows, `order` as many as points.
+        let at = |row: usize| unsafe { self.starts.data().cast::<i32>().add(row).read() };
+        let end = usize::try_from(at(row + 1)).unwrap_or(0).min(self.total);
+        let start = usize::try_from(at(row)).unwrap_or(0).min(end);
+        // SAFETY: as above.
+        let order = unsafe { std::slice::from_raw_parts(self.order.data().cast::<i32>().add(start), end - start) };
+        Group { order, last: self.total.saturating_sub(1) as u64 }
+    }
+}
+
+/// Coordinates and counts of all rows, and their points as they came.
+fn hard_voxels<V: Scalar>(
+    op: &GatherVoxels<'_>,
+    dims: &GatherDims,
+    targets: &GatherTargets,
+    groups: &Groups<'_>,
+    context: &Context<'_>,
+) -> Result<()> {
+    let voxels = Shared(targets.voxels.cast::<V>());
+    let (coords, counts) = (Shared(targets.coords), Shared(targets.counts));
+    let [x, y, z] = op.grid.shape.map(|cells| cells as u64);
+    let wide = 3 + dims.width;
+    for_each(op.rows, context, &|row| {
+        let occupied = row < groups.rows;
+        let (mut place, mut count) = ([u64::MAX; 4], 0);
+        if occupied {
+            let cell = groups.cell(row);
+            place = [cell / dims.cells, cell / (y * z) % x, cell / z % y, cell % z];
+            count = groups.points(row).count();
+        }
+        // SAFETY: the row exists in all outputs; no other task writes it. The points exist.
+        unsafe {
+            for (axis, number) in place.into_iter().enumerate() {
+                *coords.get().add(4 * row + axis) = number as i64;
+            }
+            *counts.get().add(row) = count as i32;
+            let Some(most) = op.max_points else { return };
+            let to = voxels.get().add(row * most * wide);
+            let kept = count.min(most);
+            for slot in 0..kept {
+                let (index, to) = (groups.points(row).index(slot), to.add(slot * wide));
+                with_float!(op.points.dtype(), copy_point::<V>, op, dims, index, to);
+                if let Some(features) = &op.features {
+                    with_float!(features.dtype(), copy_features::<V>, features, dims, index, to.add(3));
+                }
+            }
+            to.add(kept * wide).write_bytes(0, (most - kept) * wide);
+        }
+    })
+}
+
+/// # Safety
+/// The point must exist, and three numbers be writable.
+unsafe fn copy_point<T: Scalar, V: Scalar>(op: &GatherVoxels<'_>, dims: &GatherDims, index: u64, to: *mut V) {
+    let count = dims.cloud.count.max(1);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let point = Points::<T>::new(&op.points, &dims.cloud).at(index as usize / count, index as usize % count);
+        for (axis, number) in point.into_iter().enumerate() {
+            *to.add(axis) = V::narrow(number.into());
+        }
+    }
+}
+
+/// # Safety
+/// The point must exist, and its features be writable.
+unsafe fn copy_features<F: Scalar, V: Scalar>(features: &TensorRef<'_>, dims: &GatherDims, index: u64, to: *mut V) {
+    let features = Features::<F>::new(features, dims.feature_strides, dims.cloud.count.max(1), dims.width);
+    for column in 0..dims.width {
+        // SAFETY: the caller's promise.
+        unsafe { *to.add(column) = V::narrow((*features.at(index, column)).widen().into()) };
+    }
+}
+
+fn reduced_rows<O: Scalar>(
+    op: &GatherVoxels<'_>,
+    dims: &GatherDims,
+    targets: &GatherTargets,
+    groups: &Groups<'_>,
+    context: &Context<'_>,
+) -> Result<()> {
+    match &op.features {
+        Some(features) if op.reduce.uses_features() => {
+            with_float!(features.dtype(), reduce_rows::<O>, features, op, dims, targets, groups, context)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn reduce_rows<F: Scalar, O: Scalar>(
+    features: &TensorRef<'_>,
+    op: &GatherVoxels<'_>,
+    dims: &GatherDims,
+    targets: &GatherTargets,
+    groups: &Groups<'_>,
+    context: &Context<'_>,
+) -> Result<()> {
+    /// Rows of a task.
+    const PART: usize = 256;
+    let features = Features::<F>::new(features, dims.feature_strides, dims.cloud.count.max(1), dims.width);
+    let out = Shared(targets.features.cast::<O>());
+    for_each(op.rows.div_ceil(PART), context, &|task| {
+        for row in task * PART..((task + 1) * PART).min(op.rows) {
+            // SAFETY: the row and its points exist; no other task writes the row.
+            unsafe {
+                let to = out.get().add(row * dims.width);
+                if row < groups.rows && groups.points(row).count() > 0 {
+                    reduce(&features, &groups.points(row), op.reduce, to);
+                } else {
+                    to.write_bytes(0, dims.width);
+                }
+            }
+        }
+    })
+}
