@@ -152,7 +152,8 @@ impl FuseStream {
 ///     out: a tensor for the result, or a tuple of all results.
 ///     device, stream, max_memory, check: as in `resample`.
 ///
-/// A missing modality, `Stream(None, dim=6)`, gives zeros that are not valid.
+/// A missing modality, `Stream(None, dim=6)`, gives zeros that are not valid. torch: gradients pass
+/// through the values of every stream, as in `resample`.
 ///
 /// Returns:
 ///     `[B,T,ΣD]` (`[T,ΣD]` without any batch), the columns in list order, then `valid` and `age`.

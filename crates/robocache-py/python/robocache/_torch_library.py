@@ -14,6 +14,11 @@ import torch
 
 from robocache._errors import InvalidArgument, Unsupported
 
+if not hasattr(torch.library, "register_vmap"):
+    raise Unsupported(
+        f"gradients, torch.compile and torch.func need torch 2.5 or newer, this is {torch.__version__}"
+    )
+
 _TORCH: Any = torch
 """For functions that torch does not type."""
 

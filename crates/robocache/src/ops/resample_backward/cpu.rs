@@ -3,6 +3,7 @@
 
 use half::{bf16, f16};
 
+use super::area::Area;
 use super::cells::{Cell, Number};
 use super::{Dims, ResampleBackward, vjp};
 use crate::cpu::{Simd, for_each, is_worth_sharing, simd};
@@ -115,10 +116,12 @@ fn compute<S: Stamp, C: Cell>(
 }
 
 /// One row: its stamps, its targets and whether those are in order.
-struct Row<S> {
+struct Row<S, T> {
     stamps: Stamps<S>,
     targets: Stamps<S>,
     sorted: bool,
+    /// What targets in no order were made of: every tile looks at all of them.
+    found: Vec<(Pick, T)>,
 }
 
 /// The first index in `low..high` for which `wanted` holds, which then holds for all after it.
@@ -134,7 +137,7 @@ fn first_where(mut low: usize, mut high: usize, mut wanted: impl FnMut(usize) ->
     low
 }
 
-impl<S: Stamp> Row<S> {
+impl<S: Stamp, T> Row<S, T> {
     /// The existing sample before one.
     #[inline(always)]
     fn before(&self, sample: usize) -> usize {
@@ -205,14 +208,19 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
         self.run_with(group, start, end);
     }
 
-    fn row(&self, row: usize) -> Row<S> {
+    fn row(&self, row: usize) -> Row<S, C::Sum> {
         let (stamps, targets) = (self.rows.stamps(row), self.rows.targets(row));
         // NaN compares as out of order.
         let sorted = match targets.as_slice() {
             Some(targets) => targets.iter().zip(targets.iter().skip(1)).fold(true, |sorted, (a, b)| sorted & (a <= b)),
             None => (1..targets.len()).all(|index| targets.at(index - 1) <= targets.at(index)),
         };
-        Row { stamps, targets, sorted }
+        let mut row = Row { stamps, targets, sorted, found: Vec::new() };
+        if !sorted {
+            let mut hint = 0;
+            row.found = (0..row.targets.len()).map(|target| self.find(&row, target, &mut hint)).collect();
+        }
+        row
     }
 
     #[inline(always)]
@@ -248,7 +256,7 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
 
     /// What a target was made of and the weight of the second sample.
     #[inline(always)]
-    fn find(&self, row: &Row<S>, index: usize, hint: &mut usize) -> (Pick, C::Sum) {
+    fn find(&self, row: &Row<S, C::Sum>, index: usize, hint: &mut usize) -> (Pick, C::Sum) {
         let target = row.targets.at(index);
         let (pick, _) = self.rules.locate(&row.stamps, target, hint);
         let Pick::Blend(first, second) = pick else {
@@ -265,7 +273,7 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
     }
 
     /// The first target that may touch the samples from `low` on. Targets in any order: the first.
-    fn first_target(&self, row: &Row<S>, low: usize) -> Cursor {
+    fn first_target(&self, row: &Row<S, C::Sum>, low: usize) -> Cursor {
         if !row.sorted || low == 0 || row.stamps.len() == 0 {
             return Cursor::default();
         }
@@ -280,14 +288,17 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
 
     /// Adds what the targets of a row hand back to the samples of an area.
     #[inline(always)]
-    fn gather(&self, index: usize, row: &Row<S>, area: &Area, cursor: &mut Cursor, sums: &mut [C::Sum]) {
+    fn gather(&self, index: usize, row: &Row<S, C::Sum>, area: &Area, cursor: &mut Cursor, sums: &mut [C::Sum]) {
         if row.stamps.len() == 0 {
             return;
         }
         let start = if row.sorted { cursor.target } else { 0 };
         let mut next = None;
         for target in start..row.targets.len() {
-            let (pick, weight) = self.find(row, target, &mut cursor.hint);
+            let (pick, weight) = match row.found.get(target) {
+                Some(found) => *found,
+                None => self.find(row, target, &mut cursor.hint),
+            };
             let (first, second) = match pick {
                 Pick::Take(sample) => (sample, sample),
                 Pick::Blend(first, second) => (first, second),
@@ -311,7 +322,7 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
     fn hand_back(
         &self,
         index: usize,
-        row: &Row<S>,
+        row: &Row<S, C::Sum>,
         target: usize,
         (first, second): (usize, usize),
         weight: C::Sum,
@@ -460,39 +471,5 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
         }
         (0..forward.samples).for_each(sample);
         Ok(())
-    }
-}
-
-/// Samples `low..high` and columns `left..right`.
-struct Area {
-    low: usize,
-    high: usize,
-    left: usize,
-    right: usize,
-}
-
-impl Area {
-    fn size(&self) -> usize {
-        (self.high - self.low) * (self.right - self.left)
-    }
-
-    /// Adds to neighbouring sums of a sample, if that is in the area.
-    #[inline(always)]
-    fn put<T: Number, const N: usize>(&self, sample: usize, column: usize, numbers: [T; N], sums: &mut [T]) {
-        if let Some(sums) = self.of_sample(sample, sums) {
-            for (sum, number) in sums[column - self.left..].iter_mut().zip(numbers) {
-                *sum = *sum + number;
-            }
-        }
-    }
-
-    /// The sums of one sample.
-    #[inline(always)]
-    fn of_sample<'s, T>(&self, sample: usize, sums: &'s mut [T]) -> Option<&'s mut [T]> {
-        if sample < self.low || sample >= self.high {
-            return None;
-        }
-        let width = self.right - self.left;
-        sums.get_mut((sample - self.low) * width..)?.get_mut(..width)
     }
 }

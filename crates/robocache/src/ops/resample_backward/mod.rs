@@ -4,6 +4,7 @@
 //! a gather, so that no two writers meet and the sum has one order on every device. The rules for a
 //! target are those of `resample` itself.
 
+mod area;
 mod cells;
 mod cpu;
 mod cuda;

@@ -274,7 +274,7 @@ inline u32 count_reaching(const Pick* picks, u32 count, Index sample) {
 }
 
 // Blocks that a multiprocessor should hold: as many as registers allow without spilling.
-#define RC_BLOCKS (RC_STRIDED ? 2 : 3)
+#define RC_BLOCKS (RC_STRIDED || __CUDA_ARCH__ > 1030 ? 2 : 3)
 
 #include "add.cuh"
 
