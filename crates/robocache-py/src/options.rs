@@ -114,19 +114,6 @@ pub(crate) fn choice<T: std::str::FromStr<Err = Error>>(
     }
 }
 
-/// Reads a dtype of torch, NumPy or by name.
-pub(crate) fn dtype(argument: &'static str, value: Option<&Bound<'_, PyAny>>) -> Result<Option<DType>> {
-    let Some(value) = value else {
-        return Ok(None);
-    };
-    // torch.float32, numpy.float32, numpy.dtype("float32") and "float32".
-    let named = value.getattr("__name__").ok().or_else(|| value.getattr("name").ok());
-    let text = named.unwrap_or_else(|| value.clone()).str().map(|text| text.to_string()).unwrap_or_default();
-    let name = text.strip_prefix("torch.").unwrap_or(&text);
-    let known = DType::ALL.iter().copied().find(|dtype| dtype.name() == name);
-    known.map(Some).ok_or_else(|| Error::invalid(argument, format!("expected a dtype such as float32, got {text}")))
-}
-
 /// Checks `max_memory`. Data that lives where it is computed is not copied in chunks, so there
 /// is nothing to bound yet.
 pub(crate) fn budget(value: Option<&Bound<'_, PyAny>>) -> Result<Option<Budget>> {
