@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use half::bf16;
-use robocache::ops::resample::{Extrapolate, Method};
+use robocache::ops::resample::{ColumnRange, Extrapolate, Method, Methods};
 use robocache::ops::{Resample, ResampleBackward};
 use robocache::{Element, Tensor, run};
 
@@ -155,6 +155,43 @@ fn half_floats_are_summed_in_f32_and_rounded_once() {
         let want = case.backward(&widened(&values), &widened(&grad));
         let want: Vec<bf16> = want.as_slice::<f32>().unwrap().iter().map(|&x| bf16::from_f32(x)).collect();
         assert_eq!(got.as_slice::<bf16>().unwrap(), want);
+    }
+}
+
+/// Columns of every method, on rows with duplicates and targets in and out of order.
+#[test]
+fn methods_that_are_not_linear_agree_with_differences() {
+    let ranges = [(Method::Cubic, 0, 2), (Method::Slerp, 2, 6), (Method::Rot6d, 6, 12), (Method::Angle, 12, 13)];
+    let ranges: Vec<_> = ranges.iter().map(|&(method, start, end)| ColumnRange { method, start, end }).collect();
+    let mut random = Random(9);
+    for _ in 0..60 {
+        let case = Case { width: 13, extrapolate: Extrapolate::Clamp, ..Case::new(&mut random) };
+        let shape = case.value_shape();
+        let values = case.random(&mut random, shape, |x| x);
+        let grad = case.random(&mut random, [case.batch, case.targets, 13], |x| x);
+        let forward = |values: &Tensor| {
+            let op = Resample { method: Methods::Ranges(ranges.clone()), ..case.forward(values) };
+            let made = run(&op).unwrap().swap_remove(0);
+            let made = made.as_slice::<f64>().unwrap().iter().zip(grad.as_slice::<f64>().unwrap());
+            made.filter(|(x, _)| !x.is_nan()).map(|(x, g)| x * g).sum::<f64>()
+        };
+        let op = Resample { method: Methods::Ranges(ranges.clone()), ..case.forward(&values) };
+        let got = run(&ResampleBackward { forward: op, grad: grad.view() }).unwrap().swap_remove(0);
+        let got = got.as_slice::<f64>().unwrap();
+        for _ in 0..20 {
+            let at = random.next(got.len());
+            let moved = |step: f64| {
+                let mut numbers = values.as_slice::<f64>().unwrap().to_vec();
+                numbers[at] += step;
+                forward(&Tensor::from_slice(&numbers, &shape).unwrap())
+            };
+            // Both sides agree unless a slope is bent or an angle wraps just here.
+            let (left, right) = ((moved(0.0) - moved(-1e-6)) / 1e-6, (moved(1e-6) - moved(0.0)) / 1e-6);
+            if (left - right).abs() < 1e-2 * (1.0 + left.abs()) {
+                let want = (left + right) / 2.0;
+                assert!((got[at] - want).abs() < 1e-2 * (1.0 + want.abs()), "{} {want} at {at}", got[at]);
+            }
+        }
     }
 }
 
