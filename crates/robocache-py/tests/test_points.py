@@ -291,7 +291,15 @@ def test_a_large_crop_on_the_gpu():
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_farthest_points_on_the_gpu_are_those_of_the_cpu(dtype):
-    for count, k in ((1, 1), (31, 31), (1031, 1031), (8_193, 64), (16_384, 64), (16_385, 64), (60_000, 20)):
+    for count, k in (
+        (1, 1),
+        (31, 31),
+        (1031, 1031),
+        (8_193, 64),
+        (16_384, 64),
+        (16_385, 64),
+        (60_000, 20),
+    ):
         points = to_torch(seeded(dtype, count).normal(size=(3, count, 3)).astype(dtype_of(dtype)))
         lengths = torch.tensor([count, max(k, count // 2), count])
         want = rc.farthest_points(points, k, lengths=lengths)
