@@ -253,7 +253,7 @@ fn the_farthest_points_are_taken_and_none_twice() {
 fn a_gpu_takes_the_same_points() {
     let Some(gpu) = some_gpu() else { return };
     for (seed, dtype) in (0u64..).zip(FLOATS) {
-        for (count, k) in [(1, 1), (33, 33), (700, 40), (5000, 12)] {
+        for (count, k) in [(1, 1), (33, 33), (700, 40), (1031, 9), (5000, 12)] {
             for shape in [Shape::Uniform, Shape::Borders, Shape::OneVoxel] {
                 let points = cloud(seed, shape, 2, count, dtype);
                 let lengths = lengths(seed, 2, k, count);

@@ -30,7 +30,7 @@ struct Args {
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
 
-extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant__ Args args) {
+extern "C" __global__ void __launch_bounds__(256, 4) RC_ENTRY(const __grid_constant__ Args args) {
     const u64 units = args.cloud.rows * args.cloud.tiles;
     for (u64 unit = blockIdx.x; unit < units; unit += gridDim.x) {
         const u64 row = unit / args.cloud.tiles, tile = unit % args.cloud.tiles;

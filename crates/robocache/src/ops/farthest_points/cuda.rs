@@ -8,8 +8,10 @@ use crate::ops::scalar::{FLOATS, float_number};
 use crate::tensor::DType;
 use crate::{Error, Outputs, Result};
 
-/// Points of a thread whose distances stay in registers.
-const PER_THREAD: usize = 16;
+/// Points of a thread whose distances stay in registers: as many as 1024 threads have room for.
+const fn per_thread(wide: bool) -> usize {
+    if wide { 8 } else { 16 }
+}
 const MOST_THREADS: usize = 1024;
 /// Two rounds of what 32 warps found.
 const FOUND_BYTES: usize = 2 * 32 * 16;
@@ -26,7 +28,7 @@ pub(crate) static KERNELS: KernelFamily = KernelFamily {
         vec![
             format!("-DRC_POINT={}", FLOATS[number as usize % 4].1),
             format!("-DRC_NEAR={}", u8::from(number < 4)),
-            format!("-DRC_PER_THREAD={PER_THREAD}"),
+            format!("-DRC_PER_THREAD={}", per_thread(number % 4 == 3)),
             format!("-DRC_ARGS_SIZE={}", size_of::<Args>()),
         ]
     },
@@ -49,12 +51,17 @@ fn compute_bytes(op: &FarthestPoints<'_>) -> usize {
     if op.points.dtype() == DType::F64 { 8 } else { 4 }
 }
 
+/// Points of a row that one block keeps.
+fn most_near(op: &FarthestPoints<'_>) -> usize {
+    MOST_THREADS * per_thread(op.points.dtype() == DType::F64)
+}
+
 /// Distances of rows that do not fit a multiprocessor; the GPU is not known yet, so it is asked for
 /// where any might not take it.
 pub(super) fn workspace(op: &FarthestPoints<'_>, cloud: &Cloud) -> Result<usize> {
     let mut parts = Parts::default();
     // Every GPU that is supported has 99 KiB of shared memory for a block.
-    if shared_bytes(op, cloud) > 96 << 10 || cloud.count > PER_THREAD * MOST_THREADS {
+    if shared_bytes(op, cloud) > 96 << 10 || cloud.count > most_near(op) {
         parts.add(cloud.total().saturating_mul(compute_bytes(op)));
     }
     Ok(parts.bytes())
@@ -79,7 +86,7 @@ pub(super) fn farthest_points(
     let shared = shared_bytes(op, cloud);
     // Static shared memory takes a little of what there is.
     let most = (launcher.gpu().info().shared_memory as usize).saturating_sub(1024);
-    let near = !has_workspace || (shared <= most && cloud.count <= PER_THREAD * MOST_THREADS);
+    let near = !has_workspace || (shared <= most && cloud.count <= most_near(op));
     let args = Args {
         cloud: CloudArgs::new(&op.points, op.lengths, cloud, op.check, crate::ops::FARTHEST_POINTS, launcher),
         index_strides: strides::<2>(output.view()).map(|stride| stride as i64),
@@ -89,8 +96,8 @@ pub(super) fn farthest_points(
         start: op.start as i64,
         least: op.least() as i64,
     };
-    // Few threads wait less for each other; a row must have one for each 16 points.
-    let threads = (cloud.count / 8).next_power_of_two().clamp(64, MOST_THREADS);
+    // Few threads wait less for each other; a row must have one for each 8 points.
+    let threads = cloud.count.div_ceil(8).next_power_of_two().clamp(64, MOST_THREADS);
     let grid = Grid {
         threads: threads as u32,
         shared: if near { shared } else { FOUND_BYTES } as u32,

@@ -57,7 +57,7 @@ void hand_on(const Args& args, u32 place, i64 column, double part) {
     narrow(part, args.out[i64(point_at(args, place)) * args.width + column]);
 }
 
-extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant__ Args args) {
+extern "C" __global__ void __launch_bounds__(256, 4) RC_ENTRY(const __grid_constant__ Args args) {
     extern __shared__ __align__(16) unsigned char shared[];
     i64* orders = (i64*)shared;           // [256]
     u32* places = (u32*)(orders + 256);   // [256]

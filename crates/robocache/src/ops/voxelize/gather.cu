@@ -49,7 +49,7 @@ double hard_number(const Args& args, u32 start, u32 count, i64 slot, i64 column)
                    row * args.point_strides[0] + index * args.point_strides[1] + column * args.point_strides[2]);
 }
 
-extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant__ Args args) {
+extern "C" __global__ void __launch_bounds__(256, 4) RC_ENTRY(const __grid_constant__ Args args) {
     extern __shared__ __align__(16) unsigned char shared[];
     u64* totals = (u64*)shared;            // [256]
     u32* starts = (u32*)(totals + 256);    // [tile]
