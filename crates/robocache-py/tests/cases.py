@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+import cases_fuse
 import cases_points
 import robocache as rc
 from generate import EPOCH_NS, Case, random_values
@@ -15,6 +16,10 @@ from table import Failure, Row, Sample
 
 # Public names that compute nothing and so have no row. Exceptions are left out by their class.
 NON_OPS: frozenset[str] = frozenset({"dataset", "ingest", "open", "synchronize", "warmup"})
+# Older names, which test_aliases.py compares with what they call.
+ALIASES: frozenset[str] = frozenset(
+    {"fuse_multimodal", "resample_trajectories", "resample_trajectories_chunked"}
+)
 
 
 def values(dtype: str, *shape: int) -> np.ndarray:
@@ -147,11 +152,59 @@ RESAMPLE_FAILURES = (
     broken("complex", UNSUPPORTED, "values", "complex", values=zeros("complex64", 3, 4)),
     broken("unknown method", INVALID, "method", "linear.*nearest.*'?quadratic", method="quadratic"),
     broken("unknown extrapolation", INVALID, "extrapolate", "clamp.*mirror", extrapolate="mirror"),
+    broken(
+        "slerp of five columns",
+        INVALID,
+        "values",
+        "4 columns.*5",
+        values=zeros("float32", 3, 5),
+        method="slerp",
+    ),
+    broken("rot6d of four columns", INVALID, "values", "6 columns.*4", method="rot6d"),
+    broken(
+        "ranges that overlap",
+        INVALID,
+        "method",
+        "overlaps",
+        method=[("linear", 0, 3), ("next", 2, 4)],
+    ),
+    broken(
+        "ranges that leave columns out",
+        INVALID,
+        "method",
+        "columns 3 to 4",
+        method=[("linear", 0, 3)],
+    ),
+    broken(
+        "ranges past the columns", INVALID, "method", "last of 4 columns", method=[("linear", 0, 5)]
+    ),
+    broken("a range of no method", INVALID, "method", "spline", method=[("spline", 0, 4)]),
+    broken("a range without its end", INVALID, "method", "start, end", method=[("linear", 0)]),
     *(
-        broken(f"{method} to come", UNSUPPORTED, "method", method, method=method)
+        broken(
+            f"{method} on integers",
+            INVALID,
+            "values",
+            method,
+            values=zeros("int32", 3, 12),
+            method=method,
+        )
         for method in ("cubic", "slerp", "angle", "rot6d")
     ),
-    broken("column ranges to come", UNSUPPORTED, "method", "", method=[("linear", 0, 4)]),
+    *(
+        broken(
+            f"{method} along a line",
+            UNSUPPORTED,
+            "extrapolate",
+            method,
+            values=zeros("float32", 3, 12),
+            method=method,
+            extrapolate="linear",
+        )
+        for method in ("slerp", "angle", "rot6d")
+    ),
+    broken("scale on floats", INVALID, "scale", "int8.*float32", scale=2.0),
+    broken("out_dtype of integers", INVALID, "out_dtype", "float.*int32", out_dtype="int32"),
     broken("method is no name", INVALID, "method", "", method=3),
     *(
         broken(
@@ -253,6 +306,7 @@ RESAMPLE_FAILURES = (
 
 TABLE: dict[str, Row] = {
     "resample": Row(RESAMPLE_SAMPLES, RESAMPLE_FAILURES),
+    "fuse": cases_fuse.ROW,
     **cases_points.ROWS,
 }
 
@@ -261,7 +315,7 @@ def public_ops() -> set[str]:
     """Every public name that computes on tensors: no classes, no modules, nothing about files."""
     others = {name for name in rc.__all__ if not callable(getattr(rc, name))}
     others |= {name for name in rc.__all__ if isinstance(getattr(rc, name), type)}
-    return set(rc.__all__) - others - NON_OPS
+    return set(rc.__all__) - others - NON_OPS - ALIASES
 
 
 def sample_rows(devices: list[str]) -> list[tuple[str, Sample, str, str]]:

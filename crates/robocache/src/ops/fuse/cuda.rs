@@ -1,8 +1,10 @@
 //! `fuse` on CUDA: the choice of kernel and tile, and its arguments. `resample` comes here too for
 //! what its own kernel does not know.
 
+use super::plan::Plan;
+use super::variant::{Mode, Variant};
 use super::{Dims, Fuse};
-use crate::cuda::{Finding, GpuInfo, Grid, KernelFamily, Launcher, Reporter};
+use crate::cuda::{Finding, Grid, KernelFamily, Launcher, Reporter};
 use crate::ops::resample::{ColumnRange, Dims as StreamDims, Extrapolate, Method, Resample, Scale, strides};
 use crate::ops::{FUSE, RESAMPLE};
 use crate::tensor::{DType, TensorRef};
@@ -67,7 +69,7 @@ struct RangeArgs {
 /// Mirrors `Args`; the kernels assert the size.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Args<const STREAMS: usize, const RANGES: usize> {
+pub(super) struct Args<const STREAMS: usize, const RANGES: usize> {
     targets: *const u8,
     target_lengths: *const u8,
     out: *mut u8,
@@ -115,137 +117,13 @@ const LINE: u8 = 2;
 const RICH: u8 = 3;
 
 /// Streams and ranges that arguments can hold: few, which are quick to hand over, or all.
-const FEW: (usize, usize) = (16, 16);
-const MANY: (usize, usize) = (super::MOST_STREAMS, 64);
+pub(super) const FEW: (usize, usize) = (16, 16);
+pub(super) const MANY: (usize, usize) = (super::MOST_STREAMS, 64);
 /// What every driver takes as arguments; drivers of CUDA 12.1 and newer take more.
 const SMALL_ARGUMENTS: usize = 4096;
 const LARGE_ARGUMENTS_SINCE: i32 = 12_010;
 
-const THREADS: u32 = 256;
-/// Units of a target that one block writes.
-const MOST_CHUNK: u32 = 4096;
-const MOST_TILE: u32 = 256;
-/// Shared memory for what is known about a tile's targets.
-const TILE_BYTES: u32 = 40 << 10;
 const MOST_BLOCKS: u64 = 0x7fff_ffff;
-
-/// Which of the kernel's parts are needed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    /// Lines and copies, all of one dtype.
-    Lean,
-    /// Every method, all of one dtype.
-    Rich,
-    /// Every method, dtypes of all kinds.
-    Mixed,
-}
-
-const MODES: [(Mode, &str); 3] = [(Mode::Lean, "lean"), (Mode::Rich, "rich"), (Mode::Mixed, "mixed")];
-const STAMPS: [(&str, &str, u32); 3] = [("int64", "i64", 8), ("float64", "double", 8), ("float32", "float", 4)];
-/// The elements that kernels are compiled for: floats, and what integers are copied as.
-const CELLS: [(&str, &str); 8] = [
-    ("float16", "rc::f16"),
-    ("bfloat16", "rc::bf16"),
-    ("float32", "float"),
-    ("float64", "double"),
-    ("copy_8", "u8"),
-    ("copy_16", "u16"),
-    ("copy_32", "u32"),
-    ("copy_64", "u64"),
-];
-
-/// A kernel. One for each stamp takes every dtype and all streams; the others are quicker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Variant {
-    /// An index in `MODES`.
-    mode: u8,
-    /// An index in `CELLS`; 0 in the one that takes every dtype.
-    out: u8,
-    stamp: u8,
-}
-
-impl Variant {
-    fn all() -> Vec<Self> {
-        let mut all = Vec::new();
-        for stamp in 0..STAMPS.len() as u8 {
-            all.extend((0..CELLS.len() as u8).map(|out| Self { mode: Mode::Lean as u8, out, stamp }));
-            all.extend((0..4).map(|out| Self { mode: Mode::Rich as u8, out, stamp }));
-            all.push(Self { mode: Mode::Mixed as u8, out: 0, stamp });
-        }
-        all
-    }
-
-    fn new(mode: Mode, dtype: DType, stamp: DType, many: bool) -> Self {
-        let mode = if many { Mode::Mixed } else { mode };
-        let out = match dtype {
-            _ if mode == Mode::Mixed => 0,
-            DType::F16 => 0,
-            DType::BF16 => 1,
-            DType::F32 => 2,
-            DType::F64 => 3,
-            _ => 4 + dtype.size().trailing_zeros() as u8,
-        };
-        let stamp = match stamp {
-            DType::I64 => 0,
-            DType::F64 => 1,
-            _ => 2,
-        };
-        Self { mode: mode as u8, out, stamp }
-    }
-
-    fn number(self) -> u32 {
-        u32::from_le_bytes([self.mode, self.out, self.stamp, 0])
-    }
-
-    fn from_number(number: u32) -> Self {
-        let [mode, out, stamp, _] = number.to_le_bytes();
-        Self { mode, out, stamp }
-    }
-
-    fn mode(self) -> (Mode, &'static str) {
-        MODES[usize::from(self.mode) % MODES.len()]
-    }
-
-    /// The name and type of the elements.
-    fn out(self) -> (&'static str, &'static str) {
-        CELLS[usize::from(self.out) % CELLS.len()]
-    }
-
-    fn stamp(self) -> (&'static str, &'static str, u32) {
-        STAMPS[usize::from(self.stamp) % STAMPS.len()]
-    }
-
-    fn entry(self) -> String {
-        let stamp = self.stamp().0;
-        match self.mode() {
-            (Mode::Mixed, name) => format!("rc_fuse_{name}_{stamp}"),
-            (_, name) => format!("rc_fuse_{name}_{}_{stamp}", self.out().0),
-        }
-    }
-
-    fn options(self) -> Vec<String> {
-        let mode = self.mode().0;
-        let (size, (streams, ranges)) = match mode {
-            Mode::Mixed => (size_of::<Args<{ MANY.0 }, { MANY.1 }>>(), MANY),
-            _ => (size_of::<Args<{ FEW.0 }, { FEW.1 }>>(), FEW),
-        };
-        vec![
-            format!("-DRC_OUT={}", self.out().1),
-            format!("-DRC_FLOAT={}", u8::from(self.out < 4)),
-            format!("-DRC_MIXED={}", u8::from(mode == Mode::Mixed)),
-            format!("-DRC_RICH={}", u8::from(mode != Mode::Lean)),
-            format!("-DRC_STAMP={}", self.stamp().1),
-            format!("-DRC_STREAMS={streams}"),
-            format!("-DRC_RANGES={ranges}"),
-            format!("-DRC_ARGS_SIZE={size}"),
-        ]
-    }
-
-    /// Bytes of a number that the kernel computes in.
-    fn weight(self) -> u32 {
-        if self.mode().0 == Mode::Mixed || self.out == 3 { 8 } else { 4 }
-    }
-}
 
 /// A stream as the kernel takes it; none where it is missing.
 struct Source<'a> {
@@ -499,7 +377,8 @@ fn launch_with<const STREAMS: usize, const RANGES: usize>(
         }
         used += dims.ranges.len();
     }
-    let plan = Plan::new(variant, sources.len(), units, stamps, factors, cubics, common, launcher.gpu().info())?;
+    let size = (common.batch as u64, common.target_count as u64);
+    let plan = Plan::new(variant, sources.len(), units, stamps, factors, cubics, size, launcher.gpu().info())?;
     let flag = |condition: bool, flag: u32| if condition { flag } else { 0 };
     let mut args = Args::<STREAMS, RANGES> {
         targets: common.targets.data(),
@@ -582,93 +461,6 @@ const EMPTY_STREAM: StreamArgs = StreamArgs {
 };
 const EMPTY_RANGE: RangeArgs = RangeArgs { start: 0, end: 0, factors: 0, method: 0, stream: 0 };
 
-/// How the work is cut, and where things lie in shared memory.
-#[derive(Debug, PartialEq, Eq)]
-struct Plan {
-    tile: u32,
-    tiles: u32,
-    chunk: u32,
-    chunks: u32,
-    across: u32,
-    threads: u32,
-    stage: bool,
-    besides_at: u32,
-    factors_at: u32,
-    stamps_at: u32,
-    shared: u32,
-}
-
-impl Plan {
-    #[expect(clippy::too_many_arguments, reason = "the sizes of a call, used once")]
-    fn new(
-        variant: Variant,
-        streams: usize,
-        units: u64,
-        stamps: u64,
-        factors: u64,
-        cubics: bool,
-        common: &Common<'_>,
-        gpu: &GpuInfo,
-    ) -> Result<Self> {
-        let too_many = |_| Error::invalid("targets", "one row needs more blocks than a grid can hold");
-        let chunk = u32::try_from(units).unwrap_or(u32::MAX).clamp(1, MOST_CHUNK);
-        let chunks = u32::try_from(units.div_ceil(u64::from(chunk)).max(1)).map_err(too_many)?;
-        // All threads have a unit in every round, as far as that goes.
-        let across = chunk.div_ceil(chunk.div_ceil(THREADS));
-        let mut threads = (THREADS / across * across).next_multiple_of(32);
-        let streams = streams as u32;
-        let weight = variant.weight();
-        let beside = if cubics { if weight == 8 { 32 } else { 16 } } else { 0 };
-        let factor_bytes = u32::try_from(factors).ok().and_then(|factors| factors.checked_mul(weight));
-        let factor_bytes = factor_bytes.filter(|&bytes| bytes <= TILE_BYTES).ok_or_else(|| {
-            Error::unsupported("method", format!("more than {} rotations side by side", TILE_BYTES / weight / 2))
-        })?;
-        let tile_bytes = |tile: u32| tile * (streams * (16 + beside) + factor_bytes);
-        let targets = common.target_count as u64;
-        let blocks = |tile: u32| targets.div_ceil(u64::from(tile)) * u64::from(chunks) * common.batch as u64;
-        let mut tile = u32::try_from(targets).unwrap_or(u32::MAX).min(MOST_TILE);
-        while tile > 1
-            && (tile_bytes(tile) > TILE_BYTES || (tile > 4 && blocks(tile) < 2 * u64::from(gpu.multiprocessors)))
-        {
-            tile = tile.div_ceil(2);
-        }
-        if let Some(forced) = forced_plan() {
-            (tile, threads) =
-                (forced.0.min(u32::try_from(targets).unwrap_or(u32::MAX)), forced.1.max(across).next_multiple_of(32));
-        }
-        let besides_at = tile * streams * 16;
-        let factors_at = besides_at + tile * streams * beside;
-        let stamps_at = (factors_at + tile * factor_bytes).next_multiple_of(16);
-        let stamp_bytes = stamps.saturating_mul(u64::from(variant.stamp().2)).next_multiple_of(16);
-        // A block that takes all shared memory leaves no other to hide its waiting behind.
-        let stage = stamp_bytes <= u64::from(gpu.shared_memory.saturating_sub(stamps_at)) / 2;
-        Ok(Self {
-            tile,
-            tiles: u32::try_from(targets.div_ceil(u64::from(tile))).map_err(too_many)?,
-            chunk,
-            chunks,
-            across,
-            threads,
-            stage,
-            besides_at,
-            factors_at,
-            stamps_at,
-            shared: stamps_at + if stage { stamp_bytes as u32 } else { 0 },
-        })
-    }
-}
-
-/// `ROBOCACHE_FUSE_PLAN=TILExTHREADS`: for the lab's ablations.
-fn forced_plan() -> Option<(u32, u32)> {
-    static PLAN: std::sync::OnceLock<Option<(u32, u32)>> = std::sync::OnceLock::new();
-    *PLAN.get_or_init(|| {
-        let text = std::env::var("ROBOCACHE_FUSE_PLAN").ok()?;
-        let (tile, threads) = text.split_once('x')?;
-        let (tile, threads) = (tile.parse().ok()?, threads.parse().ok()?);
-        ((1..=MOST_TILE).contains(&tile) && (32..=THREADS).contains(&threads)).then_some((tile, threads))
-    })
-}
-
 /// What a kernel found, in the words of the CPU.
 pub(crate) fn describe(finding: &Finding) -> Error {
     let error = crate::ops::resample::describe_finding(finding);
@@ -679,15 +471,3 @@ pub(crate) fn describe(finding: &Finding) -> Error {
 }
 
 const _: () = assert!(Method::Rot6d as u32 == 7 && Method::Cubic as u32 == 4, "the kernels count on this order");
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn variants_are_numbered_both_ways() {
-        for variant in Variant::all() {
-            assert_eq!(Variant::from_number(variant.number()), variant);
-        }
-    }
-}

@@ -8,6 +8,8 @@ mod cpu;
 mod cuda;
 mod integers;
 mod mixed;
+mod plan;
+mod variant;
 
 pub(in crate::ops) use cuda::align;
 pub(crate) use cuda::{KERNELS, describe as describe_finding};

@@ -169,9 +169,9 @@ void find_window(const Args& args, const Row& stamps, const Stamps<Stamp>& targe
         const bool ends = i + 1 == targets.length;
         const Stamp next = ends ? target : targets.at(i + 1);
         disorder |= !ends && !(target <= next);
-        // In order, each of these is true for one target at most.
-        if (has_low && target < low && (ends || !(next < low))) state.first = i + 1;
-        if (has_high && !ends && !(target > high) && next > high) state.last = i + 1;
+        // In order, each of these is true for one target at most; else what they leave does not matter.
+        if (has_low && target < low && (ends || !(next < low))) atomicMax(&state.first, i + 1);
+        if (has_high && !ends && !(target > high) && next > high) atomicMin(&state.last, i + 1);
     }
     if (__syncthreads_or(disorder) && threadIdx.x == 0) {
         state.first = 0;
