@@ -171,7 +171,7 @@ pub(crate) fn method_of(method: Option<&Bound<'_, PyAny>>) -> Result<Methods> {
 /// What values are multiplied with: a number of the host, or a tensor where the data lives.
 pub(crate) enum ScaleInput<'py> {
     Number(f32),
-    Tensor(Input<'py>),
+    Tensor(Box<Input<'py>>),
 }
 
 impl<'py> ScaleInput<'py> {
@@ -192,7 +192,7 @@ impl<'py> ScaleInput<'py> {
         {
             return Ok(Some(Self::Number(number)));
         }
-        Ok(Some(Self::Tensor(input)))
+        Ok(Some(Self::Tensor(Box::new(input))))
     }
 
     pub(crate) fn view(&self) -> Result<Scale<'_>> {
