@@ -49,7 +49,7 @@ def lists_are_copied() -> None:
 def refused(values: torch.Tensor, times: torch.Tensor) -> None:
     rc.resample(values, times)  # type: ignore[call-overload]
     rc.resample(values, times, times, "linear")  # type: ignore[call-overload]
-    rc.resample(values, times, times, method="bilinear")  # type: ignore[call-overload]
+    rc.resample(values, times, times, method="bilinear")  # type: ignore[arg-type]
     rc.resample(values, times, times, extrapolate="wrap")  # type: ignore[call-overload]
 
 

@@ -6,7 +6,7 @@ use super::{device::GpuInfo, disk};
 use crate::{Error, ErrorKind, Result};
 
 /// The architectures that the whole table of kernels is compiled for in tests.
-pub const ARCHITECTURES: [u32; 5] = [80, 89, 90, 100, 120];
+pub const ARCHITECTURES: [u32; 4] = [80, 90, 100, 120];
 
 /// Headers that every kernel may include, by name.
 const SHARED_HEADERS: [(&str, &str); 7] = [

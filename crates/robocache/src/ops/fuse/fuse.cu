@@ -47,7 +47,11 @@ template <bool STAGED> void search(const Shared& shared, i64 row, i64 start, u32
 }
 
 // Blocks of 256 threads that a multiprocessor should hold without spilled registers.
+#if __CUDA_ARCH__ >= 900
 const int BLOCKS = RC_RICH ? 2 : sizeof(Weight) == 8 ? 3 : 4;
+#else
+const int BLOCKS = RC_RICH ? 2 : 3;
+#endif
 
 extern "C" __global__ void __launch_bounds__(256, BLOCKS) RC_ENTRY(const __grid_constant__ Args args) {
     extern __shared__ __align__(16) unsigned char memory[];
