@@ -127,7 +127,7 @@ def test_two_sources_share_a_cache(tmp_path):
         ({"streams": "action"}, "streams"),
         ({"streams": {"action": {"dtype": "int3"}}}, "streams"),
         ({"streams": {"action": {"dtype": "int32"}}}, "streams"),
-        ({"methods": {"action": "cubic"}}, "methods"),
+        ({"methods": {"action": "spline"}}, "methods"),
         ({"methods": {"action": [("linear", 0, 1)]}}, "methods"),
         ({"quality": 0}, "quality"),
         ({"image_size": 0}, "image_size"),

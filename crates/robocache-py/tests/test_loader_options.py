@@ -42,7 +42,7 @@ WRONG = [
         "streams": (["nonsense"], "nonsense", 3, [3], {"action": 1}),
         "anchor": ("nonsense", 3),
         "rate": (0.0, -1.0, NAN, INFINITY, 1e7, "10"),
-        "methods": ({"nonsense": "linear"}, {"action": "cubic"}, {"action": None}, "linear"),
+        "methods": ({"nonsense": "linear"}, {"action": "spline"}, {"action": None}, "linear"),
         "tolerance_s": (-1.0, NAN, INFINITY, 1e300, "1", None),
         "causal": ("no", 1, None),
         "time_offset": (
