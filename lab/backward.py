@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 import resample as forward
-from common import Record, Target, number, options, print_table, setup
+from common import Record, Target, number, options, print_table, rows_option, setup
 from resample import ROWS, STAMPS, Row
 from timing import Copy, Spread, cpu_copy, event_time, gpu_copy, graph_time, neighbours, race
 
@@ -149,7 +149,7 @@ def measure(index: int, args: argparse.Namespace, copy: Copy) -> dict[str, Any]:
 
 def main() -> None:
     parser = options(__doc__.partition("\n")[0])
-    parser.add_argument("--rows", type=forward.row_list, default=[*range(len(ROWS))], metavar="0,1")
+    rows_option(parser, len(ROWS))
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--any-order", action="store_true", help="targets that are not in order")
     parser.add_argument("--stamps", choices=STAMPS, default="float32")

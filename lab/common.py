@@ -45,6 +45,18 @@ def options(description: str) -> argparse.ArgumentParser:
     return parser
 
 
+def rows_option(parser: argparse.ArgumentParser, count: int) -> None:
+    """`--rows 0,2`: which of a benchmark's `count` rows to run; all of them without it."""
+
+    def row_list(text: str) -> list[int]:
+        rows = [int(word) for word in text.split(",")]
+        if not all(0 <= row < count for row in rows):
+            raise ValueError(text)
+        return rows
+
+    parser.add_argument("--rows", type=row_list, default=[*range(count)], metavar="0,1,2")
+
+
 def setup(args: argparse.Namespace) -> ModuleType:
     """Gives torch and RoboCache the same threads, fixes the seed, and returns `robocache`."""
     if args.threads < 1:

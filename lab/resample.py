@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from common import Record, Target, number, options, print_table, setup
+from common import Record, Target, number, options, print_table, rows_option, setup
 from timing import (
     Copy,
     Spread,
@@ -448,16 +448,9 @@ def report(rows: list[dict[str, Any]], device: str) -> None:
             print(f"{row['row']:<24}  {target}")
 
 
-def row_list(text: str) -> list[int]:
-    rows = [int(word) for word in text.split(",")]
-    if not all(0 <= row < len(ROWS) for row in rows):
-        raise ValueError(text)
-    return rows
-
-
 def main() -> None:
     parser = options(__doc__.partition("\n")[0])
-    parser.add_argument("--rows", type=row_list, default=[*range(len(ROWS))], metavar="0,1,2")
+    rows_option(parser, len(ROWS))
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--stamps", choices=STAMPS, default="float32")
     args = parser.parse_args()

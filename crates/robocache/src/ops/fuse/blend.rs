@@ -6,7 +6,7 @@
 use crate::ops::resample::Stamp;
 
 /// A type to compute in.
-pub(super) trait Real:
+pub(in crate::ops) trait Real:
     Copy
     + PartialOrd
     + std::ops::Add<Output = Self>

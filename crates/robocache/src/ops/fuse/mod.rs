@@ -11,6 +11,7 @@ mod mixed;
 mod plan;
 mod variant;
 
+pub(in crate::ops) use blend::Real;
 pub(in crate::ops) use cuda::align;
 pub(crate) use cuda::{KERNELS, describe as describe_finding};
 pub(in crate::ops) use mixed::mixed_job;

@@ -1,6 +1,7 @@
 //! The kernels of `fuse`, and which one a call needs.
 
 use super::cuda::{Args, FEW, MANY};
+use crate::ops::resample::{STAMPS, stamp_number};
 use crate::tensor::DType;
 
 /// Which of the kernel's parts are needed.
@@ -15,7 +16,6 @@ pub(super) enum Mode {
 }
 
 const MODES: [(Mode, &str); 3] = [(Mode::Lean, "lean"), (Mode::Rich, "rich"), (Mode::Mixed, "mixed")];
-const STAMPS: [(&str, &str, u32); 3] = [("int64", "i64", 8), ("float64", "double", 8), ("float32", "float", 4)];
 /// The elements that kernels are compiled for: floats, and what integers are copied as.
 const CELLS: [(&str, &str); 8] = [
     ("float16", "rc::f16"),
@@ -59,11 +59,7 @@ impl Variant {
             DType::F64 => 3,
             _ => 4 + dtype.size().trailing_zeros() as u8,
         };
-        let stamp = match stamp {
-            DType::I64 => 0,
-            DType::F64 => 1,
-            _ => 2,
-        };
+        let stamp = stamp_number(stamp);
         Self { mode: mode as u8, out, stamp }
     }
 

@@ -71,7 +71,18 @@ const CELLS: [(&str, &str, u32); 8] = [
     ("copy_32", "u32", 4),
     ("copy_64", "u64", 8),
 ];
-const STAMPS: [(&str, &str, u32); 3] = [("int64", "i64", 8), ("float64", "double", 8), ("float32", "float", 4)];
+/// Types of stamps that kernels are compiled for: name, type, bytes.
+pub(in crate::ops) const STAMPS: [(&str, &str, u32); 3] =
+    [("int64", "i64", 8), ("float64", "double", 8), ("float32", "float", 4)];
+
+/// The place of a type in `STAMPS`.
+pub(in crate::ops) fn stamp_number(dtype: DType) -> u8 {
+    match dtype {
+        DType::I64 => 0,
+        DType::F64 => 1,
+        _ => 2,
+    }
+}
 
 /// Vectors of a row that one block copies; 32-bit arithmetic inside a block counts on it.
 const MOST_CHUNK: u32 = 4096;
@@ -150,11 +161,7 @@ impl Variant {
             (Method::Linear, _) => 3,
             _ => 4 + dtype.size().trailing_zeros() as u8,
         };
-        let stamp = match op.times.dtype() {
-            DType::I64 => 0,
-            DType::F64 => 1,
-            _ => 2,
-        };
+        let stamp = stamp_number(op.times.dtype());
         Self { cell, stamp, bytes: access_bytes(op, dims, out) }
     }
 }

@@ -1,67 +1,28 @@
 //! Elements as the gradient reads and rounds them, and what it computes in.
 
-use std::ops::{Add, Div, Mul, Neg, Sub};
-
 use half::{bf16, f16};
 
-use crate::ops::resample::Stamp;
+use crate::ops::fuse::Real;
 
-/// What sums are made in.
-pub(super) trait Number:
-    Copy
-    + PartialOrd
-    + Add<Output = Self>
-    + Sub<Output = Self>
-    + Mul<Output = Self>
-    + Div<Output = Self>
-    + Neg<Output = Self>
-    + Send
-    + Sync
-    + 'static
-{
-    const ZERO: Self;
-    const ONE: Self;
+/// What sums are made in: the numbers of the forward methods, and what only gradients need.
+pub(super) trait Number: Real {
     /// Below this, series are closer than formulas with sines.
     const SMALL_ANGLE: Self;
 
-    fn of(x: f64) -> Self;
-    /// The weight of the second of two samples, as `resample` has it.
-    fn weight<S: Stamp>(target: S, first: S, second: S) -> Self;
     /// `1 - self`.
     fn rest(self) -> Self;
-    /// `self * factor + sum`, rounded once.
-    fn mul_add(self, factor: Self, sum: Self) -> Self;
-    fn sqrt(self) -> Self;
     fn sin(self) -> Self;
     fn cos(self) -> Self;
     fn atan2(self, other: Self) -> Self;
 }
 
 macro_rules! number {
-    ($type:ident, $weight:ident, $small:literal) => {
+    ($type:ident, $small:literal) => {
         impl Number for $type {
-            const ZERO: Self = 0.0;
-            const ONE: Self = 1.0;
             const SMALL_ANGLE: Self = $small;
-            #[inline(always)]
-            fn of(x: f64) -> Self {
-                x as $type
-            }
-            #[inline(always)]
-            fn weight<S: Stamp>(target: S, first: S, second: S) -> Self {
-                target.$weight(first, second)
-            }
             #[inline(always)]
             fn rest(self) -> Self {
                 1.0 - self
-            }
-            #[inline(always)]
-            fn mul_add(self, factor: Self, sum: Self) -> Self {
-                $type::mul_add(self, factor, sum)
-            }
-            #[inline(always)]
-            fn sqrt(self) -> Self {
-                $type::sqrt(self)
             }
             #[inline(always)]
             fn sin(self) -> Self {
@@ -78,8 +39,8 @@ macro_rules! number {
         }
     };
 }
-number!(f32, weight_f32, 0.1);
-number!(f64, weight_f64, 0.005);
+number!(f32, 0.1);
+number!(f64, 0.005);
 
 /// An element of the values and of the gradients.
 pub(super) trait Cell: Copy + Send + Sync + 'static {

@@ -7,6 +7,7 @@ use super::area::Area;
 use super::cells::{Cell, Number};
 use super::{Dims, ResampleBackward, vjp};
 use crate::cpu::{Simd, for_each, is_worth_sharing, simd};
+use crate::ops::fuse::Real;
 use crate::ops::resample::{ColumnRange, Extrapolate, Method, Pick, Rows, Rules, Stamp, Stamps, strides};
 use crate::tensor::DType;
 use crate::{Context, Outputs, Result};

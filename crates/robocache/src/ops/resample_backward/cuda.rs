@@ -2,7 +2,7 @@
 
 use super::{Dims, ResampleBackward};
 use crate::cuda::{GpuInfo, Grid, KernelFamily, Launcher};
-use crate::ops::resample::{ColumnRange, Extrapolate, Method, strides};
+use crate::ops::resample::{ColumnRange, Extrapolate, Method, STAMPS, stamp_number, strides};
 use crate::tensor::{DType, TensorRef};
 use crate::{Error, Outputs, Result};
 
@@ -11,6 +11,7 @@ pub(crate) static KERNELS: KernelFamily = KernelFamily {
     source: include_str!("resample_backward.cu"),
     headers: &[
         ("locate.cuh", include_str!("../resample/locate.cuh")),
+        ("rows.cuh", include_str!("../resample/rows.cuh")),
         ("vjp.cuh", include_str!("vjp.cuh")),
         ("add.cuh", include_str!("add.cuh")),
     ],
@@ -63,7 +64,6 @@ const STAGE: u32 = 8;
 
 const CELLS: [(&str, &str, u32); 4] =
     [("float16", "rc::f16", 2), ("bfloat16", "rc::bf16", 2), ("float32", "float", 4), ("float64", "double", 8)];
-const STAMPS: [(&str, &str, u32); 3] = [("int64", "i64", 8), ("float64", "double", 8), ("float32", "float", 4)];
 
 /// Methods that are not linear in the values: columns of a unit, and how kernels are named.
 const FORMS: [(u8, &str); 3] = [(1, "cubic_"), (4, "slerp_"), (6, "rot6d_")];
@@ -173,11 +173,7 @@ impl Variant {
             DType::F32 => 2,
             _ => 3,
         };
-        let stamp = match call.op.forward.times.dtype() {
-            DType::I64 => 0,
-            DType::F64 => 1,
-            _ => 2,
-        };
+        let stamp = stamp_number(call.op.forward.times.dtype());
         let form = if range.method.reads_values() { range.method.columns() as u8 } else { 0 };
         let kind = if call.dims.groups.is_some() { Kind::Partial } else { Kind::Rows };
         let bytes = if form == 0 && kind == Kind::Rows { access_bytes(call, range) } else { 0 };

@@ -19,6 +19,7 @@
 // strides, 64-bit; RC_FORM: 0 for methods linear in the values; RC_PARTIAL: out holds sums, not elements; RC_SUM; RC_ARGS_SIZE.
 #include "rc.cuh"
 #include "locate.cuh"
+#include "rows.cuh"
 #include "vjp.cuh"
 
 using namespace rc;
@@ -33,8 +34,6 @@ typedef Words<RC_BYTES> Vector;
 #define RC_CUBIC 1
 #define RC_SLERP 4
 #define RC_ROT6D 6
-
-enum Flags : u32 { CHECK = 1, WIDE_LENGTHS = 2, WIDE_TARGET_LENGTHS = 4, STAGE = 8 };
 
 // Mirrors `Args` in cuda.rs. Strides of grad, values and out are in bytes, the last from one vector
 // or unit to the next; `steps` are those from number to number. All others are in elements.
@@ -107,10 +106,6 @@ struct State {
     i64 first, last;       // the targets that may touch the tile
     bool sorted;
 };
-
-inline bool is_coarse(float stamp) { return fabsf(stamp) > 16777216.0f; }
-inline bool is_coarse(double) { return false; }
-inline bool is_coarse(i64) { return false; }
 
 // The length that exists, inside 0..most whatever was given; tells whether it was good.
 inline bool read_length(const void* lengths, bool wide, i64 offset, i64 most, i64& length) {
