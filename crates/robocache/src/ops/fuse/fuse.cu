@@ -47,7 +47,7 @@ template <bool STAGED> void search(const Shared& shared, i64 row, i64 start, u32
 }
 
 // Blocks of 256 threads that a multiprocessor should hold without spilled registers.
-#if __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ >= 1000
 const int BLOCKS = RC_RICH ? 2 : sizeof(Weight) == 8 ? 3 : 4;
 #else
 const int BLOCKS = RC_RICH ? 2 : 3;
