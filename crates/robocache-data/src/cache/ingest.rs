@@ -1,10 +1,11 @@
 //! From a dataset to a cache: planned, done by all cores, put together.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use rayon::prelude::*;
 use robocache::{Error, ErrorKind, Result};
 
 use super::fs::{Folder, Fs, Lock, Os, TEMPORARY};
@@ -14,7 +15,7 @@ use super::layout::{
     read_file, read_json, to_json,
 };
 use super::plan::{IngestOptions, has_changed};
-use super::stats::StreamStats;
+use super::stats::{StreamStats, Summary};
 use super::unit::{Work, remove_unit, unit_folder};
 use super::{DoneUnit, Manifest};
 use crate::Limits;
@@ -359,11 +360,11 @@ pub(super) fn merge_on(fs: &dyn Fs, out: &Path) -> Result<Manifest> {
 /// The manifest and the index of the units that are done now.
 pub(super) fn put_together(out: &Path) -> Result<(Manifest, Index)> {
     let plan: Plan = read_json(&out.join(PLAN))?;
+    let read = plan.units.par_iter().map(|unit| read_planned(&plan, out, unit)).collect::<Result<Vec<_>>>()?;
     let mut units = Vec::new();
     let mut done = Vec::new();
-    let mut stats: HashMap<usize, StreamStats> = HashMap::new();
-    for unit in &plan.units {
-        let Some((manifest, crc32c)) = read_planned(&plan, out, unit)? else {
+    for (unit, read) in plan.units.iter().zip(read) {
+        let Some((manifest, crc32c)) = read else {
             continue;
         };
         done.push(DoneUnit {
@@ -372,26 +373,17 @@ pub(super) fn put_together(out: &Path) -> Result<(Manifest, Index)> {
             bytes: manifest.files.iter().map(|file| file.bytes).sum(),
             crc32c,
         });
-        for (file, own) in manifest.files.iter().zip(&manifest.stats) {
-            if let Some(own) = own {
-                match stats.entry(file.stream) {
-                    std::collections::hash_map::Entry::Occupied(mut all) => all.get_mut().merge(own)?,
-                    std::collections::hash_map::Entry::Vacant(place) => {
-                        place.insert(own.clone());
-                    }
-                }
-            }
-        }
         units.push(manifest);
     }
+    let streams = plan.streams.par_iter().enumerate();
+    let stats = streams.map(|(at, stream)| Ok(merged_stats(&units, at)?.map(|stats| (stream.name.clone(), stats))));
+    let stats = stats.collect::<Result<Vec<_>>>()?;
     let index = Index::from_units(&plan, &units)?;
-    let named =
-        |(stream, stats): (&usize, &StreamStats)| Some((plan.streams.get(*stream)?.name.clone(), stats.summary()));
     let manifest = Manifest {
         format: FORMAT.to_owned(),
         version: VERSION,
         complete: done.len() == plan.units.len(),
-        stats: stats.iter().filter_map(named).collect::<BTreeMap<_, _>>(),
+        stats: stats.into_iter().flatten().collect::<BTreeMap<_, _>>(),
         skipped: units.iter().flat_map(|unit| unit.skipped.iter().cloned()).collect(),
         sources: plan.sources,
         streams: plan.streams,
@@ -400,6 +392,19 @@ pub(super) fn put_together(out: &Path) -> Result<(Manifest, Index)> {
         index_crc32c: Vec::new(),
     };
     Ok((manifest, index))
+}
+
+/// What all units have seen of a stream; `None` where none of them has statistics of it.
+fn merged_stats(units: &[UnitManifest], stream: usize) -> Result<Option<Summary>> {
+    let of_stream = |unit: &&UnitManifest| unit.files.iter().position(|file| file.stream == stream);
+    let mut all: Option<StreamStats> = None;
+    for own in units.iter().filter_map(|unit| unit.stats.get(of_stream(&unit)?)?.as_ref()) {
+        match &mut all {
+            Some(all) => all.merge(own)?,
+            None => all = Some(own.clone()),
+        }
+    }
+    Ok(all.map(|stats| stats.summary()))
 }
 
 /// Reads the `unit.json` of a unit of the plan, and sums it up; `None` where the unit is not done.

@@ -106,6 +106,11 @@ impl ShardWriter {
 
     /// All samples of an episode, raw, together.
     pub(crate) fn push_episode(&mut self, folder: &Path, times: &[i64], bytes: &[u8]) -> Result<()> {
+        if self.bytes.is_empty() {
+            // A batch ends with the episode that fills it; growing to that would copy it several times.
+            let more = if bytes.len() < BLOCK { BLOCK } else { 0 };
+            self.bytes.reserve(bytes.len() + more);
+        }
         self.times.extend_from_slice(times);
         self.bytes.extend_from_slice(bytes);
         self.rows += times.len() as u64;

@@ -120,13 +120,26 @@ impl<T: Real> Sketch<T> {
     /// Adds finite numbers.
     pub(crate) fn add(&mut self, mut values: &[T], scratch: &mut Scratch<T>) {
         while !values.is_empty() {
-            if self.waiting.len() == T::CHUNK {
-                self.take_chunk(scratch);
-            }
-            let (now, later) = values.split_at(values.len().min(T::CHUNK - self.waiting.len()));
+            let (now, later) = values.split_at(values.len().min(self.room(scratch)));
             self.waiting.extend_from_slice(now);
             values = later;
         }
+    }
+
+    /// Adds up to [`room`](Self::room) numbers as they come, after `judge` has looked at them and left
+    /// out what is not finite.
+    pub(crate) fn add_from(&mut self, values: impl Iterator<Item = T>, judge: impl FnOnce(&mut Vec<T>, usize)) {
+        let first = self.waiting.len();
+        self.waiting.extend(values);
+        judge(&mut self.waiting, first);
+    }
+
+    /// How many numbers can be added before the next call; never 0.
+    pub(crate) fn room(&mut self, scratch: &mut Scratch<T>) -> usize {
+        if self.waiting.len() == T::CHUNK {
+            self.take_chunk(scratch);
+        }
+        T::CHUNK - self.waiting.len()
     }
 
     /// Adds what another sketch has seen.

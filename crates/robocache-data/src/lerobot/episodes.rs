@@ -341,6 +341,9 @@ pub(super) fn integers(path: &Path, table: &ParquetFile, column: &str, rows: std
         None if has(table, column) => return Err(corrupt(path, format!("column {column:?} does not hold numbers"))),
         None => return Err(corrupt(path, format!("column {column:?} is missing"))),
     };
+    if let Ok(numbers) = tensor.as_slice::<i64>() {
+        return Ok(numbers.to_vec());
+    }
     macro_rules! widen {
         ($($variant:ident => $type:ty),+) => {
             match tensor.dtype() {
@@ -353,7 +356,7 @@ pub(super) fn integers(path: &Path, table: &ParquetFile, column: &str, rows: std
         };
     }
     let numbers: Option<Vec<i64>> =
-        widen!(I64 => i64, I32 => i32, I16 => i16, I8 => i8, U64 => u64, U32 => u32, U16 => u16, U8 => u8);
+        widen!(I32 => i32, I16 => i16, I8 => i8, U64 => u64, U32 => u32, U16 => u16, U8 => u8);
     numbers.ok_or_else(|| corrupt(path, format!("column {column:?} does not hold whole numbers")))
 }
 

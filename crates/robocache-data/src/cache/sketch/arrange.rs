@@ -13,6 +13,8 @@ const FEW: usize = 8;
 const MANY: usize = 64;
 /// At most; as many as there are numbers, so that most have one to themselves.
 const BUCKETS: usize = 8192;
+/// Parts of a chunk that are looked at in turn.
+const WAYS: usize = 4;
 /// How often a bucket is dealt again before the standard sort takes over: numbers of very different
 /// size, such as 1, 10^4, 10^8, lie in one bucket each time.
 const DEPTH: usize = 3;
@@ -45,9 +47,9 @@ fn deal<T: Real>(values: &mut [T], dealt: &mut [T], digits: &mut Vec<u16>, depth
     digits.resize(values.len(), 0);
     vector::digits(values, low, scale, digits);
     let mut ends = [0u16; BUCKETS];
-    for &digit in &*digits {
-        ends[usize::from(digit) % BUCKETS] += 1;
-    }
+    interleaved(digits.len(), |at| {
+        ends[usize::from(digits[at]) % BUCKETS] += 1;
+    });
     let (mut start, mut largest) = (0u16, 0u16);
     for end in &mut ends[..buckets] {
         let count = *end;
@@ -55,11 +57,11 @@ fn deal<T: Real>(values: &mut [T], dealt: &mut [T], digits: &mut Vec<u16>, depth
         *end = start;
         start += count;
     }
-    for (&value, &digit) in values.iter().zip(&*digits) {
-        let place = &mut ends[usize::from(digit) % BUCKETS];
-        dealt[usize::from(*place)] = value;
+    interleaved(digits.len(), |at| {
+        let place = &mut ends[usize::from(digits[at]) % BUCKETS];
+        dealt[usize::from(*place)] = values[at];
         *place += 1;
-    }
+    });
     if usize::from(largest) <= FEW {
         return;
     }
@@ -80,6 +82,19 @@ fn deal<T: Real>(values: &mut [T], dealt: &mut [T], digits: &mut Vec<u16>, depth
         }
         start = end;
     }
+}
+
+/// Calls with all of `0..count`, but not with neighbours one after the other: signals are smooth, and
+/// a counter that is used again at once is waited for.
+#[inline(always)]
+fn interleaved(count: usize, mut visit: impl FnMut(usize)) {
+    let part = count / WAYS;
+    for at in 0..part {
+        for way in 0..WAYS {
+            visit(way * part + at);
+        }
+    }
+    (part * WAYS..count).for_each(visit);
 }
 
 /// Sorts keys that are nearly in order.

@@ -145,22 +145,15 @@ impl<T: Real> Column<T> {
         self.moments.is_finite() && self.moments.count == self.sketch.count()
     }
 
-    fn add(&mut self, values: &mut Vec<T>, scratch: &mut Scratch<T>) {
-        let moments = Moments::of(values).unwrap_or_else(|| {
-            self.drop_infinite(values);
-            Moments::of(values).unwrap_or_default()
-        });
-        self.moments.merge(&moments);
-        self.sketch.add(values, scratch);
-    }
-
-    #[cold]
-    fn drop_infinite(&mut self, values: &mut Vec<T>) {
-        values.retain(|&value| {
-            let value: f64 = value.into();
-            self.nan += u64::from(value.is_nan());
-            self.infinite += u64::from(value.is_infinite());
-            value.is_finite()
+    /// Adds as many numbers as the sketch has room for, at most.
+    fn add(&mut self, values: impl Iterator<Item = T>) {
+        let Self { moments, nan, infinite, sketch } = self;
+        sketch.add_from(values, |all, first| {
+            let own = Moments::of(&all[first..]).unwrap_or_else(|| {
+                drop_infinite(all, first, (nan, infinite));
+                Moments::of(&all[first..]).unwrap_or_default()
+            });
+            moments.merge(&own);
         });
     }
 
@@ -168,6 +161,18 @@ impl<T: Real> Column<T> {
         let quantiles = self.sketch.quantiles(PARTS, self.moments.low, self.moments.high);
         summary.push(self.moments, quantiles, (self.nan, self.infinite));
     }
+}
+
+/// Counts what is not finite from a place on, and leaves it out.
+#[cold]
+fn drop_infinite<T: Real>(values: &mut Vec<T>, first: usize, (nan, infinite): (&mut u64, &mut u64)) {
+    let added = values.split_off(first);
+    values.extend(added.into_iter().filter(|&value| {
+        let value: f64 = value.into();
+        *nan += u64::from(value.is_nan());
+        *infinite += u64::from(value.is_infinite());
+        value.is_finite()
+    }));
 }
 
 pub(super) fn columns<T: Real>(width: usize) -> Vec<Column<T>> {
@@ -201,12 +206,15 @@ pub(super) fn fill<E: Number, T: Real>(columns: &mut [Column<T>], rows: &[E], co
         return;
     }
     let mut scratch = Scratch::default();
-    let mut values = Vec::with_capacity(ROWS);
     for block in rows.chunks((BLOCK / width).clamp(16, ROWS) * width) {
         for (at, column) in columns.iter_mut().enumerate() {
-            values.clear();
-            values.extend(block.chunks_exact(width).map(|row| convert(row[at])));
-            column.add(&mut values, &mut scratch);
+            let mut rest = block;
+            while rest.len() >= width {
+                let room = column.sketch.room(&mut scratch) * width;
+                let (now, later) = rest.split_at(rest.len().min(room));
+                column.add(now.chunks_exact(width).map(|row| convert(row[at])));
+                rest = later;
+            }
         }
     }
 }
