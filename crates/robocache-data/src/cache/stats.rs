@@ -143,11 +143,13 @@ impl StreamStats {
         Self::new(self.width)
     }
 
-    /// Adds samples, `[S, ...shape]`.
+    /// Adds samples, `[S, ...shape]`; one sample may be several times as many numbers as there are
+    /// components.
     pub(crate) fn add(&mut self, tensor: &Tensor) -> Result<()> {
         let shape = tensor.shape();
         let width: Option<usize> = shape.get(1..).map(|sample| sample.iter().product());
-        ensure!(width == Some(self.width), "values", "expected samples of {} numbers, got {shape:?}", self.width);
+        let fits = width.is_some_and(|width| width == self.width || (width > 0 && width.is_multiple_of(self.width)));
+        ensure!(fits, "values", "expected samples of {} numbers, got {shape:?}", self.width);
         macro_rules! add {
             ($(($variant:ident, $type:ty, $name:literal, $class:ident)),+) => {
                 match tensor.dtype() { $(DType::$variant => self.add_rows(tensor.as_slice::<$type>()?)),+ }

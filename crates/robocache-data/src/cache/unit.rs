@@ -172,9 +172,11 @@ impl<'a> Work<'a> {
     fn open(&self, folder: &Path) -> Result<Vec<Open<'a>>> {
         let open = |(name, place): &(String, usize)| {
             let stream = self.plan.streams.get(*place).ok_or_else(|| Error::invalid("plan", "it lacks a stream"))?;
-            let width = match stream.kind.is_picture() {
-                true => stream.shape.get(2).copied().unwrap_or(1),
-                false => stream.shape.iter().product(),
+            let width = match stream.kind {
+                kind if kind.is_picture() => stream.shape.get(2).copied().unwrap_or(1),
+                // Points have no order: statistics are of their coordinates.
+                Kind::PointCloud => stream.shape.last().copied().unwrap_or(1),
+                _ => stream.shape.iter().product(),
             };
             let has_stats = stream.encoding != Encoding::Text && stream.kind != Kind::Depth;
             Ok(Open {

@@ -6,7 +6,7 @@ use super::channels::{Channels, Number};
 use super::codes;
 use super::quaternions::{Place, Quaternion};
 use crate::findings::{Finding, Level};
-use crate::model::{Interpolation, Span, StreamInfo};
+use crate::model::{Interpolation, Kind, Span, StreamInfo};
 
 /// Above this share of samples at an end of its range, a component is saturated. A normal signal
 /// meets its ends once or a few times.
@@ -71,6 +71,10 @@ pub(crate) fn look(stream: &StreamInfo, tensor: &Tensor, parts: &[Part]) -> Resu
 /// glance is enough.
 pub(crate) fn errors(stream: &StreamInfo, tensor: &Tensor, episode: u64) -> Result<Vec<Finding>> {
     fn errors_in<T: Number>(stream: &StreamInfo, values: &[T], episode: u64) -> Vec<Finding> {
+        // Clouds are filled up with NaN where there are fewer points, and what is no point is NaN.
+        if stream.kind == Kind::PointCloud {
+            return Vec::new();
+        }
         let width = stream.width();
         // Not one by one: to stop at the first would cost more than to look at all.
         let finite = |values: &[T]| values.iter().fold(true, |all, value| all & value.wide().is_finite());
@@ -113,7 +117,7 @@ fn look_at<T: Number>(stream: &StreamInfo, values: &[T], parts: &[Part]) -> Vec<
 /// What makes an episode unusable.
 fn in_episode<T: Number>(stream: &StreamInfo, values: &[T], seen: &Seen) -> Vec<Finding> {
     let mut found = Vec::new();
-    if seen.channels.not_finite() > 0 {
+    if seen.channels.not_finite() > 0 && stream.kind != Kind::PointCloud {
         let (nan, infinite): (u64, u64) = (seen.channels.nan.iter().sum(), seen.channels.infinite.iter().sum());
         let first = values.iter().position(|value| !value.wide().is_finite()).unwrap_or(0);
         let width = stream.width().max(1);
@@ -141,7 +145,7 @@ fn in_episode<T: Number>(stream: &StreamInfo, values: &[T], seen: &Seen) -> Vec<
 /// What is wrong with a stream over all episodes.
 pub(crate) fn over_all(stream: &StreamInfo, seen: &Seen) -> Vec<Finding> {
     let mut found = Vec::new();
-    if stream.dtype.is_some_and(DType::is_float) {
+    if stream.dtype.is_some_and(DType::is_float) && stream.kind != Kind::PointCloud {
         found.extend(constant(stream, &seen.channels));
         found.extend(saturated(stream, &seen.channels));
     }

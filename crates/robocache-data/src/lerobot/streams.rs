@@ -40,6 +40,7 @@ fn stream(feature: &Feature, fps: f64) -> Result<StreamInfo, String> {
         name if TEXTS.contains(&name) => (Kind::Text, None),
         name => match DType::ALL.iter().find(|dtype| dtype.name() == name) {
             Some(&dtype) if feature.shape.iter().product::<usize>() == 1 => (Kind::Scalar, Some(dtype)),
+            Some(&dtype) if is_cloud(&feature.name, &feature.shape, dtype) => (Kind::PointCloud, Some(dtype)),
             Some(&dtype) => (Kind::Vector, Some(dtype)),
             None => return Err(format!("streams of type {name:?} are not read")),
         },
@@ -70,6 +71,14 @@ pub(super) fn set_methods(streams: &mut [StreamInfo]) {
     for stream in streams {
         stream.method = method(&stream.name, stream.kind, stream.dtype, stream.width(), stream.names.as_deref());
     }
+}
+
+/// Whether samples are points: `[points, 3 or more]` floats under a name that says so. The formats have no
+/// type for clouds.
+fn is_cloud(name: &str, shape: &[usize], dtype: DType) -> bool {
+    const WORDS: [&str; 5] = ["point_cloud", "pointcloud", "points", "pcd", "lidar"];
+    let name = name.to_lowercase();
+    dtype.is_float() && matches!(shape, [_, 3..=32]) && WORDS.iter().any(|word| name.contains(word))
 }
 
 /// `[height, width, channels]`, from that order or from the one of torch.
@@ -240,6 +249,16 @@ mod tests {
             spans(&["arm.0", "ee_quat.1", "ee_quat.2", "ee_quat.3", "ee_quat.4", "left_gripper.5"]),
             [("linear", 0, 1), ("slerp", 1, 5), ("previous", 5, 6)]
         );
+    }
+
+    #[test]
+    fn clouds_are_known_by_name_and_shape() {
+        assert!(is_cloud("observation.point_cloud", &[1024, 6], DType::F32));
+        assert!(is_cloud("observation.lidar.Points", &[1, 3], DType::F16));
+        assert!(!is_cloud("observation.points", &[3], DType::F32), "one point is a vector");
+        assert!(!is_cloud("observation.points", &[1024, 2], DType::F32), "pixels");
+        assert!(!is_cloud("observation.points", &[1024, 3], DType::I64), "no coordinates");
+        assert!(!is_cloud("observation.state", &[1024, 3], DType::F32));
     }
 
     #[test]

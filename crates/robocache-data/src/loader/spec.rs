@@ -301,13 +301,18 @@ fn scale(cache: &Cache, stream: &CachedStream, how: Normalize) -> Result<Scale> 
         let factor = low.iter().zip(high).map(|(low, high)| inverse((high - low) / 2.0)).collect();
         Scale { shift: middle, factor }
     };
-    let scale = match how {
+    let mut scale = match how {
         Normalize::MeanStd => {
             Scale { shift: stats.mean.clone(), factor: stats.std.iter().map(|&std| inverse(std)).collect() }
         }
         Normalize::MinMax => ends(&stats.min, &stats.max),
         Normalize::Quantile => ends(&stats.q01, &stats.q99),
     };
+    if stream.kind == Kind::PointCloud {
+        // All points are scaled alike.
+        let points = stream.shape.first().copied().unwrap_or(0);
+        scale = Scale { shift: scale.shift.repeat(points), factor: scale.factor.repeat(points) };
+    }
     let width = if pixels { stream.shape.last().copied().unwrap_or(0) } else { stream.shape.iter().product() };
     let fits = scale.shift.len() == width && scale.factor.len() == width;
     ensure!(fits, "normalize", "{name:?} has statistics of {} numbers, not of {width}", scale.shift.len());

@@ -13,6 +13,7 @@ from robocache import _arguments as arguments
 from robocache import _core
 from robocache._arguments import invalid
 from robocache._cache import Cache
+from robocache._clouds import Grids
 from robocache._errors import Unsupported
 from robocache._selection import chosen_episodes, chosen_weights, episode_places
 
@@ -53,6 +54,9 @@ class Loader:
         weights: by the source's tag, for mixing several; 0 or no weight leaves a source out.
         normalize: by stream "mean_std", "min_max" or "quantile", by the cache's statistics.
         image_dtype: "uint8", or "float32" in [0, 1]. Pictures are `[B,T,C,H,W]`.
+        voxelize: by stream of point clouds, a dict of `rc.voxelize`'s `origin`, `voxel_size`, `shape`,
+            `reduce`, `dtype` and `fill`: batches have grids `[B,T,X,Y,Z]` (`[B,T,X,Y,Z,F]` of what
+            points have behind their coordinates) instead of points `[B,T,N,C]`.
         shuffle, seed: the order is a pure function of (seed, epoch).
         rank, world_size: both, or from torch.distributed where that is initialised.
         drop_last: leave out the last, short batch.
@@ -98,6 +102,7 @@ class Loader:
         normalize: Mapping[str, _Scaling] | None = None,
         image_transform: Callable[[Any], Any] | None = None,
         image_dtype: Literal["uint8", "float32"] = "uint8",
+        voxelize: Mapping[str, Mapping[str, Any]] | None = None,
         device: Any = None,
         resident: str = "auto",
         shuffle: bool = True,
@@ -150,6 +155,7 @@ class Loader:
             normalize=normalize,
             image_transform=image_transform,
             image_dtype=image_dtype,
+            voxelize=voxelize,
         )
         self._order = self.windows._core.order(self.shuffle, self.seed, self.weights)
         self._place = _Place(0, 0)
@@ -308,6 +314,7 @@ class Windows:
         normalize: Mapping[str, _Scaling] | None = None,
         image_transform: Callable[[Any], Any] | None = None,
         image_dtype: Literal["uint8", "float32"] = "uint8",
+        voxelize: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         _ensure_cache(cache)
         if image_transform is not None and not callable(image_transform):
@@ -321,6 +328,7 @@ class Windows:
         places = None if episodes is None else episode_places(cache, episodes)
         self.cache = cache
         self.image_transform = image_transform
+        self._grids = Grids(cache, voxelize)
         self._core = _core.Windows(
             cache._core,
             offsets,
@@ -351,6 +359,7 @@ class Windows:
             "normalize": dict(scaling),
             "image_transform": image_transform,
             "image_dtype": image_dtype,
+            "voxelize": self._grids.options,
         }
         infos = cache.streams.items()
         self._images = [key for key, info in infos if info.kind in ("image", "video")]
@@ -393,7 +402,7 @@ class Windows:
         return self.to_torch(*self._core.batch(chosen))
 
     def to_torch(self, columns: dict[str, Any], tasks: Sequence[int]) -> dict[str, Any]:
-        """Arrays as tensors, pictures transformed, tasks as words."""
+        """Arrays as tensors, pictures transformed, clouds as grids, tasks as words."""
         import numpy as np
         import torch
 
@@ -409,6 +418,7 @@ class Windows:
             for key in self._images:
                 if key in out:
                     out[key] = self.image_transform(out[key])
+        self._grids.replace_in(out)
         words = self.tasks
         out.setdefault("task", [words[n] if 0 <= n < len(words) else "" for n in tasks])
         return out

@@ -1,0 +1,62 @@
+"""Point clouds of batches as grids: the loader's `voxelize`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from robocache import _arguments as arguments
+from robocache._arguments import invalid
+from robocache._errors import InvalidArgument
+from robocache._points import voxelize
+
+if TYPE_CHECKING:
+    from robocache._cache import Cache
+
+OPTIONS = ("origin", "voxel_size", "shape", "reduce", "dtype", "fill")
+"""What may be said of a grid; the rest follows from the stream."""
+
+
+class Grids:
+    """Which clouds become grids, and how. Coordinates come first in a point, features follow."""
+
+    def __init__(self, cache: Cache, voxelize: Mapping[str, Mapping[str, Any]] | None) -> None:
+        self.options: dict[str, dict[str, Any]] = {}
+        for key, grid in arguments.by_name("voxelize", voxelize):
+            info = cache.streams.get(key)
+            if info is None or info.kind != "point_cloud":
+                kind = "there is none of that name" if info is None else f"this is a {info.kind}"
+                raise invalid("voxelize", f"{key!r}: expected a stream of point clouds; {kind}")
+            chosen = dict(arguments.by_name("voxelize", grid))
+            unknown = sorted(set(chosen) - set(OPTIONS))
+            if unknown:
+                expected = ", ".join(OPTIONS)
+                raise invalid("voxelize", f"{key!r}: expected {expected}; got {unknown[0]!r}")
+            self.options[key] = chosen
+            self._try(key, info)
+
+    def _try(self, key: str, info: Any) -> None:
+        """What is wrong is told now, not by the first batch."""
+        import torch
+
+        cloud = torch.empty(1, 0, info.shape[-1], dtype=getattr(torch, info.dtype))
+        try:
+            self._grid(key, cloud)
+        except TypeError as error:  # an option that must be there
+            raise invalid("voxelize", f"{key!r}: {error}") from None
+        except InvalidArgument as error:
+            raise invalid("voxelize", f"{key!r}: {error}") from None
+
+    def _grid(self, key: str, clouds: Any) -> Any:
+        """Of `[rows, points, channels]`."""
+        options = self.options[key]
+        has_features = options.get("reduce", "occupancy") not in ("occupancy", "count")
+        features = clouds[..., 3:] if has_features else None
+        return voxelize(clouds[..., :3], features, **options)
+
+    def replace_in(self, batch: dict[str, Any]) -> None:
+        """Puts grids where the clouds were: `[..., points, channels]` to `[..., X, Y, Z(, features)]`."""
+        for key in self.options.keys() & batch.keys():
+            clouds = batch[key]
+            grid = self._grid(key, clouds.flatten(0, -3))
+            batch[key] = grid.unflatten(0, clouds.shape[:-2])
