@@ -36,7 +36,7 @@ fn type_string(dtype: DType) -> String {
         DType::Bool => 'b',
         DType::I8 | DType::I16 | DType::I32 | DType::I64 => 'i',
         // NumPy has none; its bits are kept.
-        DType::BF16 => 'u',
+        DType::BF16 | DType::F8E4M3 | DType::F8E5M2 => 'u',
     };
     let order = if dtype.size() == 1 { '|' } else { '<' };
     format!("{order}{kind}{}", dtype.size())

@@ -20,7 +20,7 @@ use crate::{errors, options, output, torch_op};
 ///     method: as in `resample`, a name or column ranges.
 ///     max_gap: seconds; a target between samples further apart is not valid.
 ///     lengths: `[B]`, how many samples of each row exist.
-///     scale: what int8 values are multiplied with, a number or `[D]` float32.
+///     scale: what values of int8 or float8 are multiplied with, a number or `[D]` float32.
 ///     dim: the columns of a missing modality.
 ///     name: what errors call the stream.
 #[pyclass(frozen, module = "robocache", name = "FuseStream", get_all)]

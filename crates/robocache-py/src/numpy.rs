@@ -145,9 +145,10 @@ fn dtype_of(array: &Bound<'_, PyAny>, interface: &ArrayInterface) -> Result<DTyp
                 .getattr("dtype")
                 .and_then(|dtype| dtype.str())
                 .map_or_else(|_| "?".into(), |name| name.to_string());
-            // The package ml_dtypes brings bfloat16 to NumPy as a type of its own.
-            if name == "bfloat16" {
-                return Ok(DType::BF16);
+            // The package ml_dtypes brings these to NumPy as types of its own.
+            let own = [DType::BF16, DType::F8E4M3, DType::F8E5M2];
+            if let Some(&dtype) = own.iter().find(|dtype| dtype.name() == name) {
+                return Ok(dtype);
             }
             return Err(Error::new(ErrorKind::Unsupported, format!("dtype {name} is not supported")));
         }

@@ -14,7 +14,7 @@ use crate::{errors, options, output, torch_op};
 ///
 /// Args:
 ///     values: `[B,S,D]` or `[S,D]`. Any dtype for "nearest", "previous" and "next", floats for the
-///         methods that blend, or int8 with a `scale`.
+///         methods that blend, or what stores them: float8 (e4m3fn, e5m2), int8 with a `scale`.
 ///     times: stamps of the samples, `[B,S]` or `[S]`, not decreasing: int64 nanoseconds, float64
 ///         or float32 seconds. Differences are taken in this type, so epoch nanoseconds are exact.
 ///     targets: `[B,T]` or `[T]`, in any order, of the type of `times`.
@@ -28,7 +28,8 @@ use crate::{errors, options, output, torch_op};
 ///     lengths, target_lengths: `[B]` int32 or int64, how many samples and targets of each row
 ///         exist; the rest is padding and does not matter. Padded targets give NaN (integers 0).
 ///     max_gap: seconds; a target between samples further apart is not valid.
-///     scale: what int8 values are multiplied with: a number or `[D]` float32. The result is float32.
+///     scale: what values of int8 or float8 are multiplied with: a number or `[D]` float32. The result is
+///         float32, as it is for float8 without a scale.
 ///     out_dtype: a float dtype for the result instead of that of `values`.
 ///     return_valid: also return `valid [B,T]`, False outside the samples, in gaps and in padding.
 ///     out: a tensor for the result, or `(out, valid)`; it must not overlap the inputs.

@@ -203,7 +203,7 @@ RESAMPLE_FAILURES = (
         )
         for method in ("slerp", "angle", "rot6d")
     ),
-    broken("scale on floats", INVALID, "scale", "int8.*float32", scale=2.0),
+    broken("scale on floats", INVALID, "scale", "int8 or float8.*float32", scale=2.0),
     broken("out_dtype of integers", INVALID, "out_dtype", "float.*int32", out_dtype="int32"),
     broken("method is no name", INVALID, "method", "", method=3),
     *(

@@ -204,6 +204,49 @@ def test_nan_reaches_only_those_who_use_it(device, method):
 
 
 @pytest.mark.parametrize("device", ON)
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_float8_is_read_exactly(device, dtype):
+    """Every code there is, as torch reads it, with and without a scale, by every kind of method."""
+    codes = torch.arange(256, dtype=torch.uint8).reshape(32, 8)
+    stored, numbers = codes.view(dtype), codes.view(dtype).float()
+    times = np.arange(32.0)
+    exactly = run(device, stored, times, times, method="previous")
+    np.testing.assert_array_equal(exactly, numbers.double().numpy())
+    rng = np.random.default_rng(4)
+    targets, scales = rng.uniform(-1, 33, 80), torch.tensor(rng.uniform(0.5, 2, 8)).float()
+    for scale, factor in ((None, 1.0), (0.25, 0.25), (scales, scales)):
+        given = scale.to(device) if isinstance(scale, torch.Tensor) else scale
+        for method in ("linear", "nearest", "slerp", [("previous", 0, 3), ("cubic", 3, 8)]):
+            got = run(device, stored, times, targets, method=method, scale=given)
+            want = run(device, numbers * factor, times, targets, method=method)
+            np.testing.assert_array_equal(got, want)
+    place = [torch.as_tensor(x).to(device) for x in (stored, times, targets)]
+    assert rc.resample(*place).dtype == torch.float32
+    assert rc.resample(*place, out_dtype=torch.float16).dtype == torch.float16
+    wide = torch.zeros(32, 2, dtype=torch.float16, device=device)
+    streams = [rc.Stream(place[0], place[1], scale=0.5), rc.Stream(wide, place[1])]
+    fused = rc.fuse(streams, place[2])
+    assert fused.dtype == torch.float32
+    np.testing.assert_array_equal(
+        fused[:, :8].double().cpu(), run(device, numbers * 0.5, times, targets)
+    )
+
+
+def test_float8_of_numpy_and_what_it_cannot_do():
+    types = pytest.importorskip("ml_dtypes")
+    values = np.array([[1.5], [-2.0], [0.125]]).astype(types.float8_e4m3fn)
+    times = np.arange(3.0)
+    got = rc.resample(values, times, np.array([0.5, 2.0]))
+    assert got.dtype == np.float32 and got.ravel().tolist() == [-0.25, 0.125]
+    with pytest.raises(rc.InvalidArgument, match="expected a float, got float8_e4m3fn"):
+        rc.resample(values, times, times, method="previous", out_dtype="float8_e4m3fn")
+    with pytest.raises(rc.InvalidArgument, match="float8_e4m3fn"):
+        rc.voxelize(
+            np.zeros((4, 3), types.float8_e4m3fn), origin=(0, 0, 0), voxel_size=1, shape=(2, 2, 2)
+        )
+
+
+@pytest.mark.parametrize("device", ON)
 def test_int8_with_a_scale(device):
     rng = np.random.default_rng(3)
     times, targets = np.arange(20.0), rng.uniform(-1, 21, 60)

@@ -13,6 +13,8 @@ namespace rc {
 
 struct f16 { u16 bits; };
 struct bf16 { u16 bits; };
+struct f8e4m3 { u8 bits; };
+struct f8e5m2 { u8 bits; };
 
 // Mirrors for_each_dtype! of dtype.rs; a test compares the two. X(name, type).
 #define RC_DTYPES(X) \
@@ -28,7 +30,9 @@ struct bf16 { u16 bits; };
     X(int32, i32) \
     X(uint64, u64) \
     X(int64, i64) \
-    X(bool, bool)
+    X(bool, bool) \
+    X(float8_e4m3fn, rc::f8e4m3) \
+    X(float8_e5m2, rc::f8e5m2)
 
 // What an element computes in.
 template <class T> struct Number { typedef T Compute; };

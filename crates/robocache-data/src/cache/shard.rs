@@ -45,14 +45,14 @@ fn schema(stream: &CachedStream) -> Schema {
     Schema::new(vec![Field::new("time", DataType::Int64, false), value])
 }
 
-/// Arrow has no bfloat16, and packs bool into bits: they are kept as what they are in memory.
+/// Arrow has no bfloat16 and no float8, and packs bool into bits: they are kept as what they are in memory.
 fn stored_type(dtype: DType) -> DataType {
     match dtype {
         DType::F16 => DataType::Float16,
         DType::BF16 | DType::U16 => DataType::UInt16,
         DType::F32 => DataType::Float32,
         DType::F64 => DataType::Float64,
-        DType::U8 | DType::Bool => DataType::UInt8,
+        DType::U8 | DType::Bool | DType::F8E4M3 | DType::F8E5M2 => DataType::UInt8,
         DType::I8 => DataType::Int8,
         DType::I16 => DataType::Int16,
         DType::U32 => DataType::UInt32,

@@ -2,6 +2,7 @@
 //! spread and how often the ends of the range are met. Parts of a stream are merged.
 
 use half::{bf16, f16};
+use robocache::tensor::{F8E4M3, F8E5M2};
 
 /// A number that can be counted with.
 pub(crate) trait Number: Copy {
@@ -12,6 +13,18 @@ macro_rules! numbers {
     ($($type:ty),+) => { $(impl Number for $type { fn wide(self) -> f64 { f64::from(self) } })+ };
 }
 numbers!(f16, bf16, f32, f64, u8, i8, u16, i16, u32, i32, bool);
+
+impl Number for F8E4M3 {
+    fn wide(self) -> f64 {
+        self.to_f32().into()
+    }
+}
+
+impl Number for F8E5M2 {
+    fn wide(self) -> f64 {
+        self.to_f32().into()
+    }
+}
 
 impl Number for u64 {
     fn wide(self) -> f64 {

@@ -38,7 +38,8 @@ fn stream(feature: &Feature, fps: f64) -> Result<StreamInfo, String> {
         "video" => (Kind::Video, Some(DType::U8)),
         "image" => (Kind::Image, Some(DType::U8)),
         name if TEXTS.contains(&name) => (Kind::Text, None),
-        name => match DType::ALL.iter().find(|dtype| dtype.name() == name) {
+        // Parquet has no floats of 8 bits.
+        name => match DType::ALL.iter().find(|dtype| dtype.name() == name && !dtype.is_stored()) {
             Some(&dtype) if feature.shape.iter().product::<usize>() == 1 => (Kind::Scalar, Some(dtype)),
             Some(&dtype) if is_cloud(&feature.name, &feature.shape, dtype) => (Kind::PointCloud, Some(dtype)),
             Some(&dtype) => (Kind::Vector, Some(dtype)),

@@ -2,6 +2,7 @@
 
 use robocache::ops::Resample;
 use robocache::ops::resample::{ColumnRange, Methods};
+use robocache::tensor::{F8E4M3, F8E5M2};
 use robocache::{Context, DType, Device, Error, ErrorKind, Layout, Result, TensorMut, TensorRef, prepare};
 
 use super::episodes::Rows;
@@ -133,6 +134,8 @@ fn read(dtype: DType, bytes: &[u8]) -> f64 {
         DType::U32 => number!(u32),
         DType::U16 => number!(u16),
         DType::U8 | DType::Bool => number!(u8),
+        DType::F8E4M3 => bytes.first().map_or(f64::NAN, |&bits| F8E4M3(bits).to_f32().into()),
+        DType::F8E5M2 => bytes.first().map_or(f64::NAN, |&bits| F8E5M2(bits).to_f32().into()),
     }
 }
 

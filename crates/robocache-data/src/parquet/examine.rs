@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use half::{bf16, f16};
+use robocache::tensor::{F8E4M3, F8E5M2};
 use robocache::{DType, Error, ErrorKind, Result, Tensor};
 
 use super::{ParquetFile, arrow, fast, numbers};
@@ -85,5 +86,7 @@ pub(crate) fn bits(tensor: &Tensor) -> Result<Vec<u8>> {
         DType::U64 => bytes!(u64),
         DType::I64 => bytes!(i64),
         DType::Bool => tensor.as_slice::<bool>()?.iter().map(|value| u8::from(*value)).collect(),
+        DType::F8E4M3 => tensor.as_slice::<F8E4M3>()?.iter().map(|value| value.0).collect(),
+        DType::F8E5M2 => tensor.as_slice::<F8E5M2>()?.iter().map(|value| value.0).collect(),
     })
 }

@@ -115,7 +115,7 @@ pub(super) fn fill(
         DType::I32 => fill_as::<i32>(file, root, rows, shape, out),
         DType::U64 => fill_as::<u64>(file, root, rows, shape, out),
         DType::I64 => fill_as::<i64>(file, root, rows, shape, out),
-        DType::BF16 | DType::Bool => Ok(false),
+        DType::BF16 | DType::Bool | DType::F8E4M3 | DType::F8E5M2 => Ok(false),
     }
 }
 

@@ -135,6 +135,7 @@ pub(crate) fn bits_of(dtype: DType, number: f64) -> Option<u64> {
         DType::I8 => whole(-128.0, 127.0)? as i64 as u64 & 0xff,
         DType::I16 => whole(-32_768.0, 32_767.0)? as i64 as u64 & 0xffff,
         DType::I32 => whole(f64::from(i32::MIN), f64::from(i32::MAX))? as i64 as u64 & 0xffff_ffff,
+        DType::F8E4M3 | DType::F8E5M2 => return None,
         DType::I64 => whole(-9.007_199_254_740_992e15, 9.007_199_254_740_992e15)? as i64 as u64,
     })
 }

@@ -165,6 +165,8 @@ impl DType {
             Self::F16 | Self::F32 | Self::F64 => 2,
             Self::BF16 => 4,
             Self::Bool => 6,
+            Self::F8E4M3 => 10,
+            Self::F8E5M2 => 12,
         };
         DlDataType { code, bits: u8::try_from(self.size() * 8).unwrap_or(u8::MAX), lanes: 1 }
     }

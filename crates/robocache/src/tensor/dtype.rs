@@ -23,7 +23,9 @@ macro_rules! for_each_dtype {
             (I32, i32, "int32", Integer),
             (U64, u64, "uint64", Integer),
             (I64, i64, "int64", Integer),
-            (Bool, bool, "bool", Integer)
+            (Bool, bool, "bool", Integer),
+            (F8E4M3, $crate::tensor::F8E4M3, "float8_e4m3fn", Stored),
+            (F8E5M2, $crate::tensor::F8E5M2, "float8_e5m2", Stored)
         }
     };
 }
@@ -32,6 +34,7 @@ macro_rules! for_each_dtype {
 enum Class {
     Float,
     Integer,
+    Stored,
 }
 
 macro_rules! define_dtype {
@@ -58,6 +61,11 @@ macro_rules! define_dtype {
             pub fn is_float(self) -> bool {
                 Class::Float == match self { $(Self::$variant => Class::$class),+ }
             }
+
+            /// Whether it only stores numbers, which are then computed in float32.
+            pub fn is_stored(self) -> bool {
+                Class::Stored == match self { $(Self::$variant => Class::$class),+ }
+            }
         }
 
         $(impl sealed::Sealed for $type {})+
@@ -71,7 +79,8 @@ impl DType {
     /// integers. Unsigned types that torch does not promote go to the next larger signed one.
     pub fn promote(self, other: Self) -> Option<Self> {
         use DType::{BF16, Bool, F16, F32, I8, I16, I32, I64, U8, U16, U32, U64};
-        let (a, b) = (self, other);
+        let computed = |dtype: Self| if dtype.is_stored() { F32 } else { dtype };
+        let (a, b) = (computed(self), computed(other));
         Some(match (a.is_float(), b.is_float()) {
             _ if a == b => a,
             (true, false) => a,
@@ -142,7 +151,7 @@ mod tests {
 
     /// The list of the kernels: `X(name, type)` after `RC_DTYPES`.
     fn kernel_dtypes() -> Vec<(String, usize)> {
-        const SIZES: [(&str, usize); 13] = [
+        const SIZES: [(&str, usize); 15] = [
             ("rc::f16", 2),
             ("rc::bf16", 2),
             ("float", 4),
@@ -156,6 +165,8 @@ mod tests {
             ("u64", 8),
             ("i64", 8),
             ("bool", 1),
+            ("rc::f8e4m3", 1),
+            ("rc::f8e5m2", 1),
         ];
         let header = include_str!("../../kernels/rc.cuh");
         let (_, list) = header.split_once("#define RC_DTYPES(X)").unwrap();
@@ -172,7 +183,7 @@ mod tests {
 
     #[test]
     fn promotion_holds_the_numbers_of_both() {
-        use DType::{BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
+        use DType::{BF16, Bool, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
         let pairs = [
             (F16, BF16, Some(F32)),
             (BF16, F32, Some(F32)),
@@ -189,6 +200,9 @@ mod tests {
             (U16, U32, Some(U32)),
             (U64, I8, None),
             (U64, U8, Some(U64)),
+            (F8E4M3, F8E5M2, Some(F32)),
+            (F8E4M3, F16, Some(F32)),
+            (F8E5M2, I64, Some(F32)),
         ];
         for (a, b, expected) in pairs {
             assert_eq!((a.promote(b), b.promote(a)), (expected, expected), "{a} and {b}");

@@ -1,7 +1,7 @@
 //! The statistics of one component, and how numbers of any type come to it.
 
 use half::{bf16, f16};
-use robocache::Element;
+use robocache::tensor::{Element, F8E4M3, F8E5M2};
 use serde::{Deserialize, Serialize};
 
 use super::super::sketch::{Real, Scratch, Sketch, vector};
@@ -45,6 +45,8 @@ number! { true:
     u16, |x| f32::from(x), f64::from(x);
     i16, |x| f32::from(x), f64::from(x);
     bool, |x| f32::from(u8::from(x)), f64::from(u8::from(x));
+    F8E4M3, |x| x.to_f32() + 0.0, f64::from(x.to_f32() + 0.0);
+    F8E5M2, |x| x.to_f32() + 0.0, f64::from(x.to_f32() + 0.0);
 }
 number! { false:
     f64, |x| x as f32, x + 0.0;

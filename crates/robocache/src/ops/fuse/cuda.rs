@@ -239,7 +239,7 @@ fn dtype_number(dtype: DType) -> u32 {
 fn mode_of(source: &Source<'_>, out: DType) -> Mode {
     let Some((op, _)) = source.stream else { return Mode::Lean };
     let rich = kind_of(source) == RICH;
-    if op.values.dtype() != out || op.scale.is_some() || (rich && !out.is_float()) {
+    if op.values.dtype() != out || op.is_stored() || (rich && !out.is_float()) {
         Mode::Mixed
     } else if rich {
         Mode::Rich
@@ -344,7 +344,8 @@ fn launch_with<const STREAMS: usize, const RANGES: usize>(
         args.dtype = dtype_number(dtype) as u8;
         args.wide_lengths = u8::from(is_wide(op.lengths.as_ref()));
         match &op.scale {
-            None => {}
+            // What is only stored is scaled, by 1 where nothing else is said.
+            None => args.scaled = u8::from(op.is_stored()),
             Some(Scale::One(scale)) => (args.scaled, args.scale_all) = (1, *scale),
             Some(Scale::Columns(scale)) => {
                 args.scaled = 1;

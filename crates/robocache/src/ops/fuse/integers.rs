@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 
 use crate::ops::resample::{Destination, Method, Pick, Resample, Rows, Rules, Stamp, StreamJob, age_of};
-use crate::tensor::DType;
+use crate::tensor::{DType, F8E4M3, F8E5M2};
 
 /// The work for a stream of integers.
 pub(super) fn job<'a, S: Stamp>(op: &Resample<'a>, rows: Rows<'a, S>, to: Destination) -> Box<dyn StreamJob + 'a> {
@@ -62,7 +62,10 @@ whole!(
     f16: |_| 0, |number: Option<i128>| number.map_or(f16::NAN, |number| f16::from_f32(number as f32));
     bf16: |_| 0, |number: Option<i128>| number.map_or(bf16::NAN, |number| bf16::from_f32(number as f32));
     f32: |_| 0, |number: Option<i128>| number.map_or(f32::NAN, |number| number as f32);
-    f64: |_| 0, |number: Option<i128>| number.map_or(f64::NAN, |number| number as f64)
+    f64: |_| 0, |number: Option<i128>| number.map_or(f64::NAN, |number| number as f64);
+    // These are only stored: floats on the way, and never a result.
+    F8E4M3: |_| 0, |_| F8E4M3(0x7f);
+    F8E5M2: |_| 0, |_| F8E5M2(0x7f)
 );
 
 /// # Safety

@@ -8,7 +8,7 @@ use crate::cpu::{Simd, simd};
 use crate::ops::resample::{
     ColumnRange, Destination, Method, Pick, Resample, Rows, Rules, Scale, Stamp, Stamps, StreamJob, age_of, strides,
 };
-use crate::tensor::DType;
+use crate::tensor::{DType, F8E4M3, F8E5M2};
 
 /// The work for a stream whose columns have different methods, or another dtype than the output.
 pub(in crate::ops) fn mixed_job<'a, S: Stamp>(
@@ -22,6 +22,8 @@ pub(in crate::ops) fn mixed_job<'a, S: Stamp>(
         DType::F16 => MixedJob::<S, f32>::boxed(op, rows, to, load::<f16, f32>),
         DType::BF16 => MixedJob::<S, f32>::boxed(op, rows, to, load::<bf16, f32>),
         DType::I8 if op.scale.is_some() => MixedJob::<S, f32>::boxed(op, rows, to, load::<i8, f32>),
+        DType::F8E4M3 => MixedJob::<S, f32>::boxed(op, rows, to, load::<F8E4M3, f32>),
+        DType::F8E5M2 => MixedJob::<S, f32>::boxed(op, rows, to, load::<F8E5M2, f32>),
         _ => integers::job(op, rows, to),
     }
 }
@@ -70,7 +72,8 @@ macro_rules! conversions {
     )+};
 }
 conversions!(Take, take:
-    f64 => f64: |x| x, f32 => f32: |x| x, f16 => f32: f16::to_f32, bf16 => f32: bf16::to_f32, i8 => f32: f32::from);
+    f64 => f64: |x| x, f32 => f32: |x| x, f16 => f32: f16::to_f32, bf16 => f32: bf16::to_f32, i8 => f32: f32::from,
+    F8E4M3 => f32: F8E4M3::to_f32, F8E5M2 => f32: F8E5M2::to_f32);
 conversions!(Give, give:
     f32 => f16: f16::from_f32, f32 => bf16: bf16::from_f32, f32 => f32: |x| x, f32 => f64: f64::from,
     f64 => f16: |x: f64| f16::from_f32(x as f32), f64 => bf16: |x: f64| bf16::from_f32(x as f32), f64 => f32: |x: f64| x as f32, f64 => f64: |x| x);

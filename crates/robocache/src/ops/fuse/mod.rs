@@ -150,7 +150,8 @@ impl<'a> Fuse<'a> {
         let mut all: Option<DType> = None;
         for (index, stream) in self.streams.iter().enumerate() {
             let Some((values, _)) = &stream.samples else { continue };
-            let dtype = if stream.scale.is_some() { DType::F32 } else { values.dtype() };
+            let is_stored = stream.scale.is_some() || values.dtype().is_stored();
+            let dtype = if is_stored { DType::F32 } else { values.dtype() };
             all = Some(match all {
                 None => dtype,
                 Some(known) => known.promote(dtype).ok_or_else(|| {

@@ -109,17 +109,22 @@ impl<'a> Resample<'a> {
 
     /// The dtype of the result.
     pub(in crate::ops) fn result_dtype(&self) -> DType {
-        self.out_dtype.unwrap_or(if self.scale.is_some() { DType::F32 } else { self.values.dtype() })
+        self.out_dtype.unwrap_or(if self.is_stored() { DType::F32 } else { self.values.dtype() })
     }
 
     /// Whether the values are numbers that can be blended.
     pub(in crate::ops) fn is_float(&self) -> bool {
-        self.scale.is_some() || self.values.dtype().is_float()
+        self.is_stored() || self.values.dtype().is_float()
+    }
+
+    /// Whether the values only store numbers that are computed in float32.
+    pub(in crate::ops) fn is_stored(&self) -> bool {
+        self.scale.is_some() || self.values.dtype().is_stored()
     }
 
     /// The method of all columns where nothing but whole rows is moved or blended.
     pub(in crate::ops) fn plain_method(&self) -> Option<Method> {
-        self.method.plain().filter(|_| self.scale.is_none() && self.result_dtype() == self.values.dtype())
+        self.method.plain().filter(|_| !self.is_stored() && self.result_dtype() == self.values.dtype())
     }
 
     /// What decides about a target; without `valid` nobody asks for gaps.
@@ -131,7 +136,8 @@ impl<'a> Resample<'a> {
     fn check_options(&self) -> Result<()> {
         let (dtype, extrapolate) = (self.values.dtype(), self.extrapolate);
         if let Some(scale) = &self.scale {
-            ensure!(dtype == DType::I8, "scale", "is for values stored as int8, got {dtype}");
+            let stores = dtype == DType::I8 || dtype.is_stored();
+            ensure!(stores, "scale", "is for values stored as int8 or float8, got {dtype}");
             if let Scale::Columns(scale) = scale {
                 ensure!(scale.dtype() == DType::F32, "scale", "expected float32, got {}", scale.dtype());
             }
@@ -149,7 +155,7 @@ impl<'a> Resample<'a> {
         }
         let result = self.result_dtype();
         ensure!(
-            result.is_float() || (result == dtype && self.scale.is_none()),
+            result.is_float() || (result == dtype && !self.is_stored()),
             "out_dtype",
             "expected a float, got {result} for values of {dtype}"
         );

@@ -75,7 +75,7 @@ impl Op for ResampleBackward<'_> {
         let values = &self.forward.values;
         let dtype = values.dtype();
         ensure!(
-            self.forward.scale.is_none() && self.forward.out_dtype.is_none_or(|wanted| wanted == dtype),
+            !self.forward.is_stored() && self.forward.out_dtype.is_none_or(|wanted| wanted == dtype),
             "values",
             "a gradient through another dtype is not computed here"
         );

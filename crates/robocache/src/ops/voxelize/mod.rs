@@ -147,8 +147,8 @@ impl<'a> Voxelize<'a> {
             }
         };
         let dtype = self.dtype.unwrap_or(default);
-        if !allowed.contains(&dtype) {
-            let names: Vec<_> = allowed.iter().map(|dtype| dtype.name()).collect();
+        if !allowed.contains(&dtype) || dtype.is_stored() {
+            let names: Vec<_> = allowed.iter().filter(|dtype| !dtype.is_stored()).map(|dtype| dtype.name()).collect();
             return Err(Error::invalid(
                 "dtype",
                 format!("{} is held in {}, got {dtype}", self.reduce, names.join(", ")),
