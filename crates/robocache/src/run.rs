@@ -3,6 +3,7 @@
 //! The order cannot be skipped: only [`prepare`] makes a [`Prepared`], only [`Op::check`] makes
 //! an op's `Dims`, and only [`Prepared::run`] makes the [`Outputs`] that a backend writes to.
 
+use crate::cpu;
 use crate::cuda::{self, Gpu, Launcher, StreamHandle};
 use crate::tensor::{DType, Device, Layout, Tensor, TensorMut, TensorRef};
 use crate::{Error, ErrorKind, Result, ensure};
@@ -157,7 +158,13 @@ impl<O: Op> Prepared<'_, O> {
     pub fn run(&self, out: &mut [TensorMut<'_>], context: &Context<'_>) -> Result<()> {
         self.check_outputs(out)
             .and_then(|()| match self.gpu {
-                None => self.op.cpu(&self.dims, &mut Outputs(out), context),
+                None => {
+                    for output in &*out {
+                        let (start, end) = output.view().address_range();
+                        cpu::want_large_pages(start, end - start);
+                    }
+                    self.op.cpu(&self.dims, &mut Outputs(out), context)
+                }
                 Some(gpu) => self.op.cuda(&self.dims, &mut Outputs(out), &Launcher::new(gpu, self.stream, false)),
             })
             .map_err(|error| error.op(O::NAME))

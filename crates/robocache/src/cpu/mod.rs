@@ -1,11 +1,13 @@
-//! What all ops share on the host: the thread pool and the choice of vector instructions.
+//! What all ops share on the host: the thread pool, the choice of vector instructions, the sort.
 
+mod pages;
 mod pool;
 mod simd;
 mod sort;
 
+pub(crate) use pages::want_large_pages;
 pub use pool::threads;
 pub(crate) use pool::{for_each, is_worth_sharing};
 pub use simd::features;
-pub(crate) use simd::{Simd, simd};
-pub(crate) use sort::{Pair, Shared, sort};
+pub(crate) use simd::{Simd, simd, vectorized};
+pub(crate) use sort::{Item, Packing, Pair, Shared, sort, with_item};

@@ -38,6 +38,23 @@ pub(crate) fn simd() -> Simd {
     }
 }
 
+/// Runs `body` as compiled for the best instruction set of this machine. What `body` calls must be inlined to
+/// take part. Nothing is contracted: the numbers are the same for every set.
+#[inline(always)]
+pub(crate) fn vectorized<R>(body: impl FnOnce() -> R) -> R {
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn with_avx2<R>(body: impl FnOnce() -> R) -> R {
+        body()
+    }
+    match simd() {
+        // SAFETY: the machine has them.
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx2 => unsafe { with_avx2(body) },
+        Simd::Baseline => body(),
+    }
+}
+
 /// The vector instructions in use, for people.
 pub fn features() -> &'static str {
     match simd() {

@@ -79,6 +79,39 @@ impl<T: Scalar> Points<T> {
         Self { data: points.data().cast(), strides: cloud.point_strides }
     }
 
+    /// Reads the points `first..end` of a row, at most `N` of them, as x of all, y of all and z of all.
+    ///
+    /// # Safety
+    /// As for [`Points::at`].
+    #[inline(always)]
+    pub(crate) unsafe fn read<const N: usize>(
+        &self,
+        row: usize,
+        first: usize,
+        end: usize,
+        to: &mut [[T::Compute; N]; 3],
+    ) {
+        let [row_step, step, axis] = self.strides;
+        if (step, axis) == (3, 1) && end - first >= N {
+            // SAFETY: the caller's promise; as many points lie side by side.
+            let points =
+                unsafe { &*self.data.offset(row as isize * row_step + first as isize * step).cast::<[[T; 3]; N]>() };
+            for (lane, point) in points.iter().enumerate() {
+                for axis in 0..3 {
+                    to[axis][lane] = point[axis].widen();
+                }
+            }
+            return;
+        }
+        for (lane, index) in (first..end).enumerate().take(N) {
+            // SAFETY: the caller's promise.
+            let point = unsafe { self.at(row, index) };
+            for axis in 0..3 {
+                to[axis][lane] = point[axis];
+            }
+        }
+    }
+
     /// The coordinates of a point.
     ///
     /// # Safety

@@ -27,8 +27,11 @@ pub(crate) trait Real: Copy + Send + Sync + PartialOrd + Into<f64> + 'static {
     fn times(self, other: Self) -> Self;
     /// IEEE quotient.
     fn over(self, other: Self) -> Self;
-    /// Towards zero; for numbers within `0..2^31`.
-    fn to_index(self) -> u64;
+    /// Towards zero.
+    ///
+    /// # Safety
+    /// The number must lie within `0..2^31`.
+    unsafe fn to_index(self) -> u32;
     /// Neither NaN nor infinite.
     fn is_finite(self) -> bool;
 }
@@ -57,9 +60,10 @@ macro_rules! real {
                 self / other
             }
             #[inline(always)]
-            fn to_index(self) -> u64 {
-                // Shorter in machine code than the way over u64.
-                self as i32 as u64
+            unsafe fn to_index(self) -> u32 {
+                // By way of i32, which machines have an instruction for.
+                // SAFETY: the caller's promise.
+                unsafe { self.to_int_unchecked::<i32>() as u32 }
             }
             #[inline(always)]
             fn is_finite(self) -> bool {

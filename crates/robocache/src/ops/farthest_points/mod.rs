@@ -11,7 +11,7 @@ pub(crate) use cuda::{KERNELS, describe as describe_finding};
 use super::cloud::{Cloud, Points};
 use super::rows::{Batch, given_length, strides};
 use super::scalar::{Real, Scalar, with_float};
-use crate::cpu::{Shared, for_each};
+use crate::cpu::{Shared, for_each, vectorized};
 use crate::cuda::Launcher;
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Error, Op, OutputSpec, Outputs, Result, ensure};
@@ -131,32 +131,54 @@ fn on_host<T: Scalar>(
             nearest[at] = number(if finite { f64::INFINITY } else { -1.0 });
         }
         let mut last = if op.start < length { op.start } else { 0 };
-        for taken in 0..op.k {
-            let found = if taken < length { last as i64 } else { -1 };
-            // SAFETY: the row and the place exist; no other task writes this row.
-            unsafe { *index.get().offset(row as isize * row_step + taken as isize * step) = found };
-            if taken + 1 < length {
-                last = next(&coordinates, nearest, last);
+        vectorized(|| {
+            for taken in 0..op.k {
+                let found = if taken < length { last as i64 } else { -1 };
+                // SAFETY: the row and the place exist; no other task writes this row.
+                unsafe { *index.get().offset(row as isize * row_step + taken as isize * step) = found };
+                if taken + 1 < length {
+                    last = next(&coordinates, nearest, last);
+                }
             }
-        }
+        });
     })
 }
 
-/// Takes `last` out, brings the distances up to date and returns the farthest point.
+/// Takes `last` out, brings the distances up to date and returns the farthest point; a tie takes the lower.
 #[inline(always)]
 fn next<C: Real>([x, y, z]: &[&mut [C]; 3], nearest: &mut [C], last: usize) -> usize {
+    /// Points of a step, each with a largest distance of its own.
+    const LANES: usize = 16;
     let (a, b, c) = (x[last], y[last], z[last]);
     nearest[last] = C::from_f64(-2.0);
     let zero = C::from_f64(0.0);
-    for (((near, &x), &y), &z) in nearest.iter_mut().zip(&**x).zip(&**y).zip(&**z) {
+    let update = |near: C, x: C, y: C, z: C| {
         let (dx, dy, dz) = (x.minus(a), y.minus(b), z.minus(c));
         let distance = dx.times(dx).plus(dy.times(dy)).plus(dz.times(dz));
-        *near = if *near >= zero && distance < *near { distance } else { *near };
+        if (near >= zero) & (distance < near) { distance } else { near }
+    };
+    let (mut most, mut step_of) = ([C::from_f64(-3.0); LANES], [0u32; LANES]);
+    let steps = nearest.chunks_exact_mut(LANES).zip(x.chunks_exact(LANES)).zip(y.chunks_exact(LANES));
+    for (step, (((near, x), y), z)) in (0..).zip(steps.zip(z.chunks_exact(LANES))) {
+        for lane in 0..LANES {
+            let updated = update(near[lane], x[lane], y[lane], z[lane]);
+            near[lane] = updated;
+            let more = updated > most[lane];
+            most[lane] = if more { updated } else { most[lane] };
+            step_of[lane] = if more { step } else { step_of[lane] };
+        }
     }
-    let (mut best, mut most) = (0, C::from_f64(-3.0));
-    for (at, &near) in nearest.iter().enumerate() {
-        if near > most {
-            (best, most) = (at, near);
+    let (mut best, mut greatest) = (0, C::from_f64(-3.0));
+    for lane in 0..LANES {
+        let at = step_of[lane] as usize * LANES + lane;
+        if most[lane] > greatest || (most[lane] == greatest && at < best) {
+            (best, greatest) = (at, most[lane]);
+        }
+    }
+    for at in nearest.len() / LANES * LANES..nearest.len() {
+        nearest[at] = update(nearest[at], x[at], y[at], z[at]);
+        if nearest[at] > greatest {
+            (best, greatest) = (at, nearest[at]);
         }
     }
     best

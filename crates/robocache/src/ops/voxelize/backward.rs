@@ -7,7 +7,8 @@
 
 use super::cuda::FeatureArgs;
 use super::reduce::{Features, Members, order_of};
-use super::sparse::{Groups, row_major};
+use super::sparse::row_major;
+use super::sparse_cpu::Groups;
 use super::{Reduce, check_features};
 use crate::cpu::{Shared, for_each};
 use crate::cuda::{Grid, KernelFamily, Launcher, clear};
@@ -178,7 +179,7 @@ fn hand_on<G: Scalar, F: Scalar>(
     unsafe { out.get().write_bytes(0, dims.cloud.total() * width) };
     let most = if op.sparse { dims.rows } else { usize::MAX };
     let groups = Groups::new([op.cells, op.starts, op.order, op.count], most, dims.cloud.total());
-    let features = Features::<F>::new(&op.features, dims.feature_strides, dims.cloud.count.max(1), width);
+    let features = Features::<F>::new(&op.features, dims.feature_strides, &dims.cloud, width);
     for_each(groups.rows, context, &|row| {
         let place = if op.sparse { row } else { groups.cell(row) as usize };
         let points = groups.points(row);

@@ -1,29 +1,30 @@
 //! `voxelize` on the host. Occupancy and counts are written by atomic stores and additions; features
 //! are reduced along the points sorted by cell.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use super::grid::Cells;
-use super::reduce::{Features, reduce};
+use super::find::{Finder, Visitor, prefetch};
+use super::grid::NOWHERE;
+use super::reduce::{Features, Run, reduce};
 use super::{CountsIn, Dims, Reduce, Targets, Voxelize};
-use crate::cpu::{Pair, Shared, for_each, is_worth_sharing, sort};
-use crate::ops::cloud::{Cloud, Points};
+use crate::cpu::{Item, Packing, Shared, for_each, is_worth_sharing, sort, threads, vectorized, with_item};
 use crate::ops::rows::check_length_values;
 use crate::ops::scalar::{Scalar, with_float};
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Error, Outputs, Result};
 
-/// Points of a task: enough to hide handing it out.
-const TASK_POINTS: usize = 16 << 10;
 /// Bytes of a task that only writes.
 const TASK_BYTES: usize = 1 << 20;
+/// Bytes of a task that fills a part of the grid and then comes back to it: they should stay in a core's cache.
+const SLAB_BYTES: u64 = 512 << 10;
 const ALIGN: usize = 64;
 
 pub(super) fn workspace(op: &Voxelize<'_>, dims: &Dims) -> Result<usize> {
     let too_large = || Error::invalid("points", "too many to be sorted");
     if op.reduce.uses_features() {
-        let pairs = dims.cloud.total().checked_mul(2 * size_of::<Pair>()).ok_or_else(too_large)?;
-        return Ok(pairs + ALIGN);
+        let item = Packing::new(dims.cloud.total(), dims.all_cells as u64).item_bytes();
+        return Ok(dims.cloud.total().checked_mul(2 * item).ok_or_else(too_large)? + ALIGN);
     }
     Ok(match CountsIn::of(op, dims) {
         CountsIn::Workspace => dims.all_cells.checked_mul(4).ok_or_else(too_large)? + ALIGN,
@@ -47,13 +48,15 @@ fn with_points<T: Scalar>(
     scratch: *mut u8,
     context: &Context<'_>,
 ) -> Result<()> {
-    let cloud = Finder::<T>::new(&op.points, op.lengths, &dims.cloud, Cells::new(&op.grid), dims.cells as u64);
+    let finder = |dropped| Finder::<T>::new(&op.points, op.lengths, &dims.cloud, &op.grid, dropped);
     if !targets.dropped.is_null() {
         // SAFETY: `[B]` int64, row-major.
         unsafe { targets.dropped.write_bytes(0, dims.cloud.batch) };
     }
+    let found = finder(targets.dropped);
     if op.reduce.uses_features() {
-        return with_float!(dims.dtype, sorted::<T>, &cloud, op, dims, targets, scratch, context);
+        let packing = Packing::new(dims.cloud.total(), dims.all_cells as u64);
+        return with_item!(packing, sorted::<T>, &found, packing, op, dims, targets, scratch, context);
     }
     let counts = match CountsIn::of(op, dims) {
         CountsIn::Nothing => std::ptr::null_mut(),
@@ -65,10 +68,11 @@ fn with_points<T: Scalar>(
         // SAFETY: `[B,X,Y,Z]` int32, row-major, or as much memory to work in.
         unsafe { fill(counts.cast(), DType::I32, 0, dims.all_cells, context)? };
         let counts = Shared(counts);
-        cloud.for_each_run(targets, (counts.get().cast(), 4), context, &|cell, points| {
-            // SAFETY: a cell of the grid; aligned as int32 is.
-            unsafe { AtomicI32::from_ptr(counts.get().add(cell as usize)) }.fetch_add(points, Relaxed);
-        })?;
+        if threads() == 1 || found.tasks() == 1 {
+            found.for_each(false, context, || Count::<true>::new(counts))?;
+        } else {
+            found.for_each(false, context, || Count::<false>::new(counts))?;
+        }
         if op.reduce == Reduce::Count {
             return if counts.get().cast() == targets.out {
                 Ok(())
@@ -79,153 +83,115 @@ fn with_points<T: Scalar>(
     }
     // SAFETY: `[B,X,Y,Z]` of this dtype, row-major.
     unsafe { fill(targets.out, dims.dtype, dims.fill, dims.all_cells, context)? };
+    // Counting has counted the dropped.
+    let found = if counts.is_null() { found } else { finder(std::ptr::null_mut()) };
     let (out, one) = (Shared(targets.out), dims.one);
-    let again = Targets { dropped: if counts.is_null() { targets.dropped } else { std::ptr::null_mut() }, ..*targets };
-    let slots = (targets.out, dims.dtype.size());
-    match slots.1 {
-        1 => cloud.for_each_run(&again, slots, context, &|cell, _| {
-            // SAFETY: a cell of the grid. Stores of one value may meet.
-            unsafe { AtomicU8::from_ptr(out.get().add(cell as usize)) }.store(one as u8, Relaxed);
-        }),
-        2 => cloud.for_each_run(&again, slots, context, &|cell, _| {
-            // SAFETY: as above, aligned as its dtype is.
-            unsafe { AtomicU16::from_ptr(out.get().cast::<u16>().add(cell as usize)) }.store(one as u16, Relaxed);
-        }),
-        4 => cloud.for_each_run(&again, slots, context, &|cell, _| {
-            // SAFETY: as above.
-            unsafe { AtomicU32::from_ptr(out.get().cast::<u32>().add(cell as usize)) }.store(one as u32, Relaxed);
-        }),
-        _ => cloud.for_each_run(&again, slots, context, &|cell, _| {
-            // SAFETY: as above.
-            unsafe { AtomicU64::from_ptr(out.get().cast::<u64>().add(cell as usize)) }.store(one, Relaxed);
-        }),
+    match dims.dtype.size() {
+        1 => found.for_each(false, context, || Mark::new(out.get(), one as u8)),
+        2 => found.for_each(false, context, || Mark::new(out.get(), one as u16)),
+        4 => found.for_each(false, context, || Mark::new(out.get(), one as u32)),
+        _ => found.for_each(false, context, || Mark::new(out.get(), one)),
     }
 }
 
-/// Finds the cells of points, numbered through all rows.
-pub(super) struct Finder<'a, T: Scalar> {
-    points: Points<T>,
-    cells: Cells<T>,
-    cloud: &'a Cloud,
-    lengths: Option<TensorRef<'a>>,
-    per_row: u64,
+/// A cell that is marked.
+trait Slot: Copy + Default {
+    /// # Safety
+    /// The slot must be writable and aligned. Stores of one value may meet.
+    unsafe fn store(slot: *mut Self, value: Self);
 }
 
-impl<'a, T: Scalar> Finder<'a, T> {
-    pub(super) fn new(
-        points: &TensorRef<'_>,
-        lengths: Option<TensorRef<'a>>,
-        cloud: &'a Cloud,
-        cells: Cells<T>,
-        per_row: u64,
-    ) -> Self {
-        Self { points: Points::new(points, cloud), cells, cloud, lengths, per_row }
-    }
-
-    /// Cuts the points into tasks: calls `body(row, first, end)` on all cores.
-    fn for_each_part(&self, context: &Context<'_>, body: &(dyn Fn(usize, usize, usize) + Sync)) -> Result<()> {
-        let Cloud { batch, count, .. } = *self.cloud;
-        let parts = count.div_ceil(TASK_POINTS).max(1);
-        for_each(batch * parts, context, &|task| {
-            let (row, first) = (task / parts, task % parts * TASK_POINTS);
-            body(row, first, (first + TASK_POINTS).min(count));
-        })
-    }
-
-    /// Calls `visit(cell, points)` for each run of points in one cell, and counts the dropped. `slots`
-    /// is where cells of `size` bytes lie: they are asked for a few points ahead.
-    fn for_each_run(
-        &self,
-        targets: &Targets,
-        slots: (*mut u8, usize),
-        context: &Context<'_>,
-        visit: &(impl Fn(u64, i32) + Sync),
-    ) -> Result<()> {
-        const AHEAD: usize = 64;
-        const NOWHERE: u64 = u64::MAX;
-        let (dropped, slots, size) = (Shared(targets.dropped), Shared(slots.0), slots.1);
-        self.for_each_part(context, &|row, first, end| {
-            let end = end.min(self.cloud.length(self.lengths, row));
-            let base = row as u64 * self.per_row;
-            let mut found = [NOWHERE; AHEAD];
-            let (mut before, mut run, mut lost) = (NOWHERE, 0, 0u64);
-            let mut start = first;
-            while start < end {
-                let count = (end - start).min(AHEAD);
-                for (index, found) in (start..end).zip(&mut found) {
-                    // SAFETY: the row and the point exist.
-                    let cell = self.cells.find(unsafe { self.points.at(row, index) });
-                    *found = cell.map_or(NOWHERE, |cell| base + cell);
-                    if let Some(cell) = cell {
-                        prefetch(slots.get().wrapping_add((base + cell) as usize * size));
-                    }
-                }
-                for &cell in &found[..count] {
-                    lost += u64::from(cell == NOWHERE);
-                    if cell == before {
-                        run += 1;
-                        continue;
-                    }
-                    if before != NOWHERE {
-                        visit(before, run);
-                    }
-                    (before, run) = (cell, 1);
-                }
-                start += count;
+macro_rules! slots {
+    ($(($type:ty, $atomic:ty)),+) => {$(
+        impl Slot for $type {
+            #[inline(always)]
+            unsafe fn store(slot: *mut Self, value: Self) {
+                // SAFETY: the caller's promise.
+                unsafe { <$atomic>::from_ptr(slot) }.store(value, Relaxed);
             }
-            if before != NOWHERE {
-                visit(before, run);
-            }
-            add_dropped(dropped, row, lost);
-        })
+        }
+    )+};
+}
+slots!((u8, AtomicU8), (u16, AtomicU16), (u32, AtomicU32), (u64, AtomicU64));
+
+/// Writes `one` into the cells of points.
+struct Mark<S> {
+    out: *mut S,
+    one: S,
+    before: u64,
+    /// Where a store goes that is not needed: no branch to guess wrong.
+    aside: S,
+}
+
+impl<S: Slot> Mark<S> {
+    fn new(out: *mut u8, one: S) -> Self {
+        Self { out: out.cast(), one, before: NOWHERE, aside: S::default() }
+    }
+}
+
+impl<S: Slot> Visitor for Mark<S> {
+    #[inline(always)]
+    fn visit(&mut self, _: usize, cells: &[u64]) {
+        for &cell in cells {
+            prefetch(self.out.wrapping_add(cell as usize));
+        }
+        for &cell in cells {
+            // Not one store after the other to a cell that other cores write, too.
+            let needed = (cell != NOWHERE) & (cell != self.before);
+            let slot = if needed { self.out.wrapping_add(cell as usize) } else { &raw mut self.aside };
+            self.before = cell;
+            // SAFETY: a cell of the grid, aligned as its dtype is.
+            unsafe { S::store(slot, self.one) };
+        }
+    }
+}
+
+/// Counts points in their cells, runs of one cell at once.
+struct Count<const ALONE: bool> {
+    counts: Shared<i32>,
+    before: u64,
+    run: i32,
+}
+
+impl<const ALONE: bool> Count<ALONE> {
+    fn new(counts: Shared<i32>) -> Self {
+        Self { counts, before: NOWHERE, run: 0 }
     }
 
-    /// Writes the cell of every point, `nowhere` for padding and what was dropped.
-    pub(super) fn write_pairs(
-        &self,
-        pairs: &mut [Pair],
-        nowhere: u64,
-        dropped: *mut i64,
-        context: &Context<'_>,
-    ) -> Result<()> {
-        let (pairs, dropped) = (Shared(pairs.as_mut_ptr()), Shared(dropped));
-        self.for_each_part(context, &|row, first, end| {
-            let length = self.cloud.length(self.lengths, row);
-            let mut lost = 0;
-            for index in first..end {
-                let global = row * self.cloud.count + index;
-                let mut key = nowhere;
-                if index < length {
-                    // SAFETY: the row and the point exist.
-                    match self.cells.find(unsafe { self.points.at(row, index) }) {
-                        Some(cell) => key = row as u64 * self.per_row + cell,
-                        None => lost += 1,
-                    }
+    #[inline(always)]
+    fn add(&self) {
+        if self.before != NOWHERE {
+            // SAFETY: a cell of the grid, aligned as int32 is; with `ALONE` no other thread counts.
+            unsafe {
+                let slot = self.counts.get().add(self.before as usize);
+                if ALONE {
+                    *slot = (*slot).wrapping_add(self.run);
+                } else {
+                    AtomicI32::from_ptr(slot).fetch_add(self.run, Relaxed);
                 }
-                // SAFETY: there is a pair for each point, and no other task writes this one.
-                unsafe { *pairs.get().add(global) = Pair { key, index: global as u64 } };
             }
-            add_dropped(dropped, row, lost);
-        })
+        }
     }
 }
 
-/// Asks for a cell that is about to be written; a hint, so any address will do.
-#[inline(always)]
-fn prefetch(slot: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: fetching ahead has no effect on memory and does not fault.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(slot.cast());
+impl<const ALONE: bool> Visitor for Count<ALONE> {
+    #[inline(always)]
+    fn visit(&mut self, _: usize, cells: &[u64]) {
+        for &cell in cells {
+            prefetch(self.counts.get().wrapping_add(cell as usize));
+        }
+        for &cell in cells {
+            if cell == self.before {
+                self.run += 1;
+            } else {
+                self.add();
+                (self.before, self.run) = (cell, 1);
+            }
+        }
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = slot;
-}
 
-fn add_dropped(dropped: Shared<i64>, row: usize, lost: u64) {
-    if lost > 0 && !dropped.get().is_null() {
-        // SAFETY: `[B]` int64, row-major, in use by atomic additions only.
-        unsafe { AtomicU64::from_ptr(dropped.get().add(row).cast()) }.fetch_add(lost, Relaxed);
+    fn finish(&mut self) {
+        self.add();
     }
 }
 
@@ -234,26 +200,32 @@ fn add_dropped(dropped: Shared<i64>, row: usize, lost: u64) {
 /// # Safety
 /// They must be writable at `out`, aligned as their dtype is.
 unsafe fn fill(out: *mut u8, dtype: DType, bits: u64, count: usize, context: &Context<'_>) -> Result<()> {
-    let size = dtype.size();
-    let per_task = TASK_BYTES / size;
+    let per_task = TASK_BYTES / dtype.size();
     let out = Shared(out);
-    let body = |task: usize| {
+    for_each(count.div_ceil(per_task), context, &|task| {
         let (first, end) = (task * per_task, ((task + 1) * per_task).min(count));
         // SAFETY: the caller's promise; tasks have parts of their own.
-        unsafe {
-            let part = out.get().add(first * size);
-            let bytes = bits.to_le_bytes();
-            if bytes[..size].iter().all(|byte| *byte == bytes[0]) {
-                return part.write_bytes(bytes[0], (end - first) * size);
-            }
-            match size {
-                2 => std::slice::from_raw_parts_mut(part.cast(), end - first).fill(bits as u16),
-                4 => std::slice::from_raw_parts_mut(part.cast(), end - first).fill(bits as u32),
-                _ => std::slice::from_raw_parts_mut(part.cast(), end - first).fill(bits),
-            }
+        unsafe { fill_part(out.get(), dtype, bits, first..end) };
+    })
+}
+
+/// # Safety
+/// As for [`fill`].
+unsafe fn fill_part(out: *mut u8, dtype: DType, bits: u64, range: Range<usize>) {
+    let (size, count) = (dtype.size(), range.len());
+    let bytes = bits.to_le_bytes();
+    // SAFETY: the caller's promise.
+    unsafe {
+        let part = out.add(range.start * size);
+        if bytes[..size].iter().all(|byte| *byte == bytes[0]) {
+            return part.write_bytes(bytes[0], count * size);
         }
-    };
-    for_each(count.div_ceil(per_task), context, &body)
+        match size {
+            2 => std::slice::from_raw_parts_mut(part.cast(), count).fill(bits as u16),
+            4 => std::slice::from_raw_parts_mut(part.cast(), count).fill(bits as u32),
+            _ => std::slice::from_raw_parts_mut(part.cast(), count).fill(bits),
+        }
+    }
 }
 
 /// Counts in another dtype, or with another number than 0 in empty cells.
@@ -280,9 +252,24 @@ fn write_counts(counts: *const i32, dims: &Dims, targets: &Targets, context: &Co
     })
 }
 
+/// Two slices of `count` items in memory to work in.
+///
+/// # Safety
+/// As many must be writable at `scratch`, aligned, and nobody else may use them.
+pub(super) unsafe fn items_in<'a, I: Item>(scratch: *mut u8, count: usize) -> [&'a mut [I]; 2] {
+    if count == 0 {
+        return [&mut [], &mut []];
+    }
+    let start = scratch.cast::<I>();
+    // SAFETY: the caller's promise. Items are numbers, so all bits are items, and each slice is written
+    // before it is read.
+    unsafe { [std::slice::from_raw_parts_mut(start, count), std::slice::from_raw_parts_mut(start.add(count), count)] }
+}
+
 /// Features along the points sorted by cell.
-fn sorted<O: Scalar, T: Scalar>(
-    cloud: &Finder<'_, T>,
+fn sorted<I: Item, T: Scalar>(
+    found: &Finder<'_, T>,
+    packing: Packing,
     op: &Voxelize<'_>,
     dims: &Dims,
     targets: &Targets,
@@ -292,82 +279,132 @@ fn sorted<O: Scalar, T: Scalar>(
     let Some(features) = op.features else {
         return Ok(());
     };
-    let total = dims.cloud.total();
-    // SAFETY: the workspace holds twice as many pairs, and zeros are pairs.
-    let (pairs, other) = unsafe {
-        let start = scratch.cast::<Pair>();
-        if total == 0 {
-            (&mut [][..], &mut [][..])
-        } else {
-            start.write_bytes(0, 2 * total);
-            (std::slice::from_raw_parts_mut(start, total), std::slice::from_raw_parts_mut(start.add(total), total))
-        }
-    };
+    // SAFETY: the workspace holds twice as many items.
+    let [items, other] = unsafe { items_in::<I>(scratch, dims.cloud.total()) };
     let nowhere = dims.all_cells as u64;
-    cloud.write_pairs(pairs, nowhere, targets.dropped, context)?;
-    let swapped = sort(pairs, other, u64::BITS - nowhere.leading_zeros(), context)?;
-    let sorted = if swapped { &*other } else { &*pairs };
-    let sorted = &sorted[..sorted.partition_point(|pair| pair.key < nowhere)];
-    // SAFETY: the outputs are row-major, of these dtypes.
-    unsafe {
-        fill(targets.out, dims.dtype, dims.fill, dims.all_cells * dims.width, context)?;
-        if !targets.counts.is_null() {
-            fill(targets.counts.cast(), DType::I32, 0, dims.all_cells, context)?;
-        }
-    }
-    let job = Job { op, dims, sorted, out: Shared(targets.out.cast::<O>()), counts: Shared(targets.counts) };
-    with_float!(features.dtype(), reduce_all::<O>, &features, &job, context)
+    found.write_items(items, packing, nowhere, context)?;
+    let swapped = sort(items, other, packing, context)?;
+    let sorted = if swapped { &*other } else { &*items };
+    let sorted = &sorted[..sorted.partition_point(|item| item.key(packing) < nowhere)];
+    let job = Job { op, dims, targets, sorted, packing };
+    with_float!(dims.dtype, reduce_into::<I>, &features, &job, context)
 }
 
-struct Job<'a, O> {
+struct Job<'a, I> {
     op: &'a Voxelize<'a>,
     dims: &'a Dims,
-    sorted: &'a [Pair],
-    out: Shared<O>,
-    counts: Shared<i32>,
+    targets: &'a Targets,
+    sorted: &'a [I],
+    packing: Packing,
 }
 
-fn reduce_all<F: Scalar, O: Scalar>(features: &TensorRef<'_>, job: &Job<'_, O>, context: &Context<'_>) -> Result<()> {
-    let (dims, sorted) = (job.dims, job.sorted);
-    let features = Features::<F>::new(features, dims.feature_strides, dims.cloud.count, dims.width);
-    for_each_cell(sorted, dims.width * size_of::<F>(), context, &|_, points| {
-        let cell = points[0].key as usize;
-        // SAFETY: the cell and its points exist, and no other task writes the cell.
+fn reduce_into<O: Scalar, I: Item>(features: &TensorRef<'_>, job: &Job<'_, I>, context: &Context<'_>) -> Result<()> {
+    with_float!(features.dtype(), reduce_all::<O, I>, features, job, context)
+}
+
+/// Part by part of the grid: filled, then written where there are points.
+fn reduce_all<F: Scalar, O: Scalar, I: Item>(
+    features: &TensorRef<'_>,
+    job: &Job<'_, I>,
+    context: &Context<'_>,
+) -> Result<()> {
+    /// Points whose features are asked for ahead.
+    const AHEAD: usize = 16;
+    let &Job { op, dims, targets, sorted, packing } = job;
+    let features = Features::<F>::new(features, dims.feature_strides, &dims.cloud, dims.width);
+    let (out, counts) = (Shared(targets.out.cast::<O>()), Shared(targets.counts));
+    let slabs = Slabs {
+        sorted,
+        packing,
+        cells: dims.all_cells as u64,
+        cell_cost: (dims.width * size_of::<O>()).max(1) as u64,
+        point_cost: (dims.width * size_of::<F>() + 16) as u64,
+    };
+    slabs.for_each(context, &|cells, points| {
+        // SAFETY: the outputs are row-major, of these dtypes, and no other task writes these cells.
         unsafe {
-            reduce(&features, points, job.op.reduce, job.out.get().add(cell * dims.width));
-            if !job.counts.get().is_null() {
-                *job.counts.get().add(cell) = i32::try_from(points.len()).unwrap_or(i32::MAX);
+            let columns = cells.start as usize * dims.width..cells.end as usize * dims.width;
+            fill_part(out.get().cast(), dims.dtype, dims.fill, columns);
+            if !counts.get().is_null() {
+                counts.get().add(cells.start as usize).write_bytes(0, (cells.end - cells.start) as usize);
             }
         }
+        vectorized(|| {
+            let mut first = 0;
+            while first < points.len() {
+                let cell = points[first].key(packing) as usize;
+                let run = points[first..].iter().take_while(|item| item.key(packing) as usize == cell).count();
+                let ahead = (first + AHEAD).min(points.len());
+                for item in &points[ahead..(ahead + run).min(points.len())] {
+                    // SAFETY: the point exists.
+                    unsafe { features.prefetch(item.index(packing)) };
+                }
+                let points = Run { items: &points[first..first + run], packing };
+                // SAFETY: the cell and its points exist, and no other task writes the cell.
+                unsafe {
+                    reduce(&features, &points, op.reduce, out.get().add(cell * dims.width));
+                    if !counts.get().is_null() {
+                        *counts.get().add(cell) = i32::try_from(run).unwrap_or(i32::MAX);
+                    }
+                }
+                first += run;
+            }
+        });
     })
 }
 
-/// Calls `visit(first, points)` for the points of each cell, which start at `first` of `sorted`.
-pub(super) fn for_each_cell(
-    sorted: &[Pair],
-    point_bytes: usize,
-    context: &Context<'_>,
-    visit: &(dyn Fn(usize, &[Pair]) + Sync),
-) -> Result<()> {
-    let bytes = sorted.len().saturating_mul(point_bytes + size_of::<Pair>());
-    let per_task = if is_worth_sharing(bytes) {
-        (TASK_BYTES / 4 / (point_bytes + size_of::<Pair>())).max(64)
-    } else {
-        sorted.len()
-    };
-    let per_task = per_task.max(1);
-    for_each(sorted.len().div_ceil(per_task), context, &|task| {
-        let end = ((task + 1) * per_task).min(sorted.len());
-        let mut first = task * per_task;
-        // A cell belongs to the task that its first point lies in.
-        while first > 0 && first < end && sorted[first].key == sorted[first - 1].key {
-            first += 1;
+/// All cells of a grid and the points in them, cut into parts of about the same work.
+struct Slabs<'a, I> {
+    sorted: &'a [I],
+    packing: Packing,
+    cells: u64,
+    cell_cost: u64,
+    point_cost: u64,
+}
+
+impl<I: Item> Slabs<'_, I> {
+    fn for_each(&self, context: &Context<'_>, visit: &(dyn Fn(Range<u64>, &[I]) + Sync)) -> Result<()> {
+        if self.cells == 0 {
+            return Ok(());
         }
-        while first < end {
-            let key = sorted[first].key;
-            let points = sorted[first..].iter().take_while(|pair| pair.key == key).count();
-            visit(first, &sorted[first..first + points]);
-            first += points;
+        let total = self.cost(self.cells, self.sorted.len());
+        let tasks = if is_worth_sharing(usize::try_from(total).unwrap_or(usize::MAX)) {
+            total.div_ceil(u128::from(SLAB_BYTES)).min(u128::from(self.cells)).max(1) as u64
+        } else {
+            1
+        };
+        for_each(tasks as usize, context, &|task| {
+            let border = |task: u64| self.border(total * u128::from(task) / u128::from(tasks), task == tasks);
+            let cells = border(task as u64)..border(task as u64 + 1);
+            let before = |cell: u64| self.sorted.partition_point(|item| item.key(self.packing) < cell);
+            visit(cells.clone(), &self.sorted[before(cells.start)..before(cells.end)]);
+        })
+    }
+
+    fn cost(&self, cells: u64, points: usize) -> u128 {
+        u128::from(cells) * u128::from(self.cell_cost) + points as u128 * u128::from(self.point_cost)
+    }
+
+    /// The first cell that, with its points, begins at this cost or later.
+    fn border(&self, cost: u128, last: bool) -> u64 {
+        if last {
+            return self.cells;
         }
-    })
+        let mut low = 0;
+        let mut high = self.sorted.len();
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.cost(self.sorted[middle].key(self.packing), middle) < cost {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        // Below this point's cell the cost is that of empty cells.
+        let after = low.checked_sub(1).map_or(0, |before| self.sorted[before].key(self.packing) + 1);
+        let empty = cost.saturating_sub(low as u128 * u128::from(self.point_cost));
+        let cell = empty.div_ceil(u128::from(self.cell_cost)).min(u128::from(self.cells)) as u64;
+        let next = self.sorted.get(low).map_or(self.cells, |item| item.key(self.packing));
+        cell.clamp(after, next.max(after))
+    }
 }

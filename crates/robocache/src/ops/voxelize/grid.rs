@@ -4,6 +4,12 @@ use crate::ops::scalar::{Real, Scalar};
 use crate::tensor::DType;
 use crate::{Result, ensure};
 
+/// Points that are looked at together.
+pub(crate) const BLOCK: usize = 64;
+/// So many points: x of all, y of all, z of all.
+pub(crate) type Block<T> = [[<T as Scalar>::Compute; BLOCK]; 3];
+/// The cell of a point that has none.
+pub(crate) const NOWHERE: u64 = u64::MAX;
 /// Cells along an axis: what f32 counts exactly.
 const MOST_CELLS: usize = 1 << 24;
 
@@ -53,6 +59,7 @@ pub(crate) struct Cells<T: Scalar> {
     size: [T::Compute; 3],
     limit: [T::Compute; 3],
     shape: [u64; 3],
+    cells: u128,
 }
 
 impl<T: Scalar> Cells<T> {
@@ -62,23 +69,56 @@ impl<T: Scalar> Cells<T> {
             size: grid.voxel_size.map(T::Compute::from_f64),
             limit: grid.shape.map(|cells| T::Compute::from_f64(cells as f64)),
             shape: grid.shape.map(|cells| cells as u64),
+            cells: grid.cells(),
         }
     }
 
-    /// The cell of a point in row-major order; none outside of the grid and for what is no number.
+    /// The cells of points in row-major order, [`NOWHERE`] outside of the grid and for what is no number.
     /// Between 0 and the number of cells, rounding down is cutting off.
     #[inline(always)]
-    pub(crate) fn find(&self, point: [T::Compute; 3]) -> Option<u64> {
-        let zero = T::Compute::from_f64(0.0);
-        let mut cell = 0;
-        let mut inside = true;
-        for (axis, number) in point.into_iter().enumerate() {
-            let place = number.minus(self.origin[axis]).over(self.size[axis]);
-            let within = place >= zero && place < self.limit[axis];
-            inside &= within;
-            cell = cell * self.shape[axis] + if within { place.to_index() } else { 0 };
+    pub(crate) fn find(&self, points: &Block<T>, found: &mut [u64; BLOCK]) {
+        // Most grids have so few cells that they are numbered in half the width.
+        if self.cells <= 1 << 32 {
+            let mut cells = [0u32; BLOCK];
+            let inside = self.number(points, &mut cells, |cell, index, axis| {
+                cell.wrapping_mul(self.shape[axis] as u32).wrapping_add(index)
+            });
+            for ((found, cell), inside) in found.iter_mut().zip(cells).zip(inside) {
+                *found = if inside != 0 { u64::from(cell) } else { NOWHERE };
+            }
+        } else {
+            let inside = self.number(points, found, |cell, index, axis| {
+                cell.wrapping_mul(self.shape[axis]).wrapping_add(u64::from(index))
+            });
+            for (found, inside) in found.iter_mut().zip(inside) {
+                *found = if inside != 0 { *found } else { NOWHERE };
+            }
         }
-        inside.then_some(cell)
+    }
+
+    /// Numbers cells axis by axis; tells which points lie inside.
+    #[inline(always)]
+    fn number<N: Copy + Default>(
+        &self,
+        points: &Block<T>,
+        cells: &mut [N; BLOCK],
+        join: impl Fn(N, u32, usize) -> N,
+    ) -> [u32; BLOCK] {
+        let zero = T::Compute::from_f64(0.0);
+        let mut inside = [u32::MAX; BLOCK];
+        cells.fill(N::default());
+        for (axis, numbers) in points.iter().enumerate() {
+            let (origin, size, limit) = (self.origin[axis], self.size[axis], self.limit[axis]);
+            for ((&number, cell), inside) in numbers.iter().zip(&mut *cells).zip(&mut inside) {
+                let place = number.minus(origin).over(size);
+                let within = (place >= zero) & (place < limit);
+                // SAFETY: below the limit, which is at most 2^24, or 0.
+                let index = unsafe { if within { place } else { zero }.to_index() };
+                *inside = if within { *inside } else { 0 };
+                *cell = join(*cell, index, axis);
+            }
+        }
+        inside
     }
 }
 
@@ -86,16 +126,35 @@ impl<T: Scalar> Cells<T> {
 mod tests {
     use super::*;
 
+    /// The cell of one point, in a block of others.
+    fn find<T: Scalar>(grid: &Grid, point: [T::Compute; 3]) -> Option<u64> {
+        let cells = Cells::<T>::new(grid);
+        let mut found = [7; BLOCK];
+        cells.find(&point.map(|number| [number; BLOCK]), &mut found);
+        assert!(found.iter().all(|cell| *cell == found[0]));
+        Some(found[0]).filter(|cell| *cell != NOWHERE)
+    }
+
     #[test]
     fn borders_belong_to_the_upper_cell_and_nonsense_to_none() {
         let grid = Grid { origin: [-1.0, 0.0, 0.0], voxel_size: [0.5, 1.0, 0.1], shape: [4, 2, 3] };
-        let cells = Cells::<f32>::new(&grid);
-        assert_eq!(cells.find([-1.0, 0.0, 0.0]), Some(0));
-        assert_eq!(cells.find([-0.5, 1.0, 0.1]), Some((2 + 1) * 3 + 1));
-        assert_eq!(cells.find([0.999, 1.999, 0.29]), Some(3 * 6 + 3 + 2));
-        assert_eq!(cells.find([-1.0, -0.0, 0.0]), Some(0));
+        assert_eq!(find::<f32>(&grid, [-1.0, 0.0, 0.0]), Some(0));
+        assert_eq!(find::<f32>(&grid, [-0.5, 1.0, 0.1]), Some((2 + 1) * 3 + 1));
+        assert_eq!(find::<f32>(&grid, [0.999, 1.999, 0.29]), Some(3 * 6 + 3 + 2));
+        assert_eq!(find::<f32>(&grid, [-1.0, -0.0, 0.0]), Some(0));
         for outside in [1.0f32, -1.000_001, 1e30, -1e30, f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
-            assert_eq!(cells.find([outside, 0.0, 0.0]), None, "{outside}");
+            assert_eq!(find::<f32>(&grid, [outside, 0.0, 0.0]), None, "{outside}");
+        }
+    }
+
+    #[test]
+    fn cells_are_numbered_alike_on_both_sides_of_32_bits() {
+        for shape in [[1 << 12, 1 << 10, 1 << 10], [1 << 12, 1 << 10, (1 << 10) + 1], [1 << 20; 3], [1 << 24, 3, 1]] {
+            let grid = Grid { origin: [0.0; 3], voxel_size: [1.0; 3], shape };
+            let last = shape.map(|cells| cells as f64 - 0.5);
+            let cells = u64::try_from(grid.cells()).unwrap();
+            assert_eq!(find::<f64>(&grid, last), Some(cells - 1), "{shape:?}");
+            assert_eq!(find::<f64>(&grid, [0.5, 0.5, -0.5]), None);
         }
     }
 }

@@ -8,9 +8,11 @@
 mod backward;
 mod cpu;
 mod cuda;
+mod find;
 mod grid;
 mod reduce;
 mod sparse;
+mod sparse_cpu;
 mod sparse_cuda;
 
 use std::fmt;

@@ -5,15 +5,17 @@
 //! nothing but the cell's own features, on every backend.
 
 use super::Reduce;
-use crate::cpu::Pair;
+use super::find::prefetch;
+use crate::cpu::{Item, Packing};
+use crate::ops::cloud::Cloud;
 use crate::ops::scalar::Scalar;
 use crate::tensor::TensorRef;
 
 /// From so many points on a cell is reduced in lanes.
 pub(crate) const LONG: usize = 64;
 pub(crate) const LANES: usize = 32;
-/// Columns that are reduced at once.
-const COLUMNS: usize = 32;
+/// Columns that are reduced at once, where they lie side by side.
+const COLUMNS: usize = 8;
 
 /// Features on the host; points are numbered through all rows.
 #[derive(Clone, Copy)]
@@ -21,6 +23,8 @@ pub(crate) struct Features<T> {
     data: *const T,
     strides: [isize; 3],
     per_row: usize,
+    /// Whether rows follow each other as points do: then a point is found without its row.
+    flat: bool,
     pub(crate) width: usize,
 }
 
@@ -28,8 +32,10 @@ pub(crate) struct Features<T> {
 unsafe impl<T: Sync> Sync for Features<T> {}
 
 impl<T: Scalar> Features<T> {
-    pub(crate) fn new(features: &TensorRef<'_>, strides: [isize; 3], per_row: usize, width: usize) -> Self {
-        Self { data: features.data().cast(), strides, per_row, width }
+    pub(crate) fn new(features: &TensorRef<'_>, strides: [isize; 3], cloud: &Cloud, width: usize) -> Self {
+        let per_row = cloud.count.max(1);
+        let flat = cloud.batch <= 1 || strides[0] == strides[1] * per_row as isize;
+        Self { data: features.data().cast(), strides, per_row, flat, width }
     }
 
     /// The address of a column of a point.
@@ -38,10 +44,24 @@ impl<T: Scalar> Features<T> {
     /// The point and the column must exist.
     #[inline(always)]
     pub(crate) unsafe fn at(&self, index: u64, column: usize) -> *const T {
-        let (row, point) = (index as usize / self.per_row, index as usize % self.per_row);
-        let offset = row as isize * self.strides[0] + point as isize * self.strides[1];
+        let offset = if self.flat {
+            index as isize * self.strides[1]
+        } else {
+            let (row, point) = (index as usize / self.per_row, index as usize % self.per_row);
+            row as isize * self.strides[0] + point as isize * self.strides[1]
+        };
         // SAFETY: the caller's promise.
         unsafe { self.data.offset(offset + column as isize * self.strides[2]) }
+    }
+
+    /// Asks for the features of a point that are soon read.
+    ///
+    /// # Safety
+    /// The point must exist.
+    #[inline(always)]
+    pub(crate) unsafe fn prefetch(&self, index: u64) {
+        // SAFETY: the caller's promise; there may be no column, but a hint takes any address.
+        prefetch(unsafe { self.at(index, 0) });
     }
 }
 
@@ -51,14 +71,20 @@ pub(crate) trait Members {
     fn index(&self, place: usize) -> u64;
 }
 
-impl Members for [Pair] {
+/// Points as the sort leaves them.
+pub(crate) struct Run<'a, I> {
+    pub(crate) items: &'a [I],
+    pub(crate) packing: Packing,
+}
+
+impl<I: Item> Members for Run<'_, I> {
     #[inline(always)]
     fn count(&self) -> usize {
-        self.len()
+        self.items.len()
     }
     #[inline(always)]
     fn index(&self, place: usize) -> u64 {
-        self[place].index
+        self.items[place].index(self.packing)
     }
 }
 
@@ -132,6 +158,7 @@ impl Combine for Extreme {
 ///
 /// # Safety
 /// The points must exist, and the row must be writable at `out`.
+#[inline(always)]
 pub(crate) unsafe fn reduce<T: Scalar, O: Scalar>(
     features: &Features<T>,
     points: &(impl Members + ?Sized),
@@ -151,6 +178,7 @@ pub(crate) unsafe fn reduce<T: Scalar, O: Scalar>(
 
 /// # Safety
 /// As for [`reduce`].
+#[inline(always)]
 unsafe fn combine<T: Scalar, O: Scalar, C: Combine>(
     features: &Features<T>,
     points: &(impl Members + ?Sized),
@@ -177,35 +205,65 @@ unsafe fn combine_in<T: Scalar, O: Scalar, C: Combine, M: Members + ?Sized, cons
     out: *mut O,
 ) {
     let mut start = 0;
-    while start < features.width {
-        let columns = (features.width - start).min(COLUMNS);
-        let mut totals = [[C::Total::default(); COLUMNS]; LANES];
-        for index in 0..points.count() {
-            let totals = &mut totals[index % LANES];
-            // SAFETY: the point exists, and columns lie within the width.
-            let row = unsafe { features.at(points.index(index), start) };
-            for (column, total) in totals.iter_mut().enumerate().take(columns) {
-                // SAFETY: as above.
-                let number = how.first(unsafe { *row.offset(column as isize * features.strides[2]) }.widen().into());
-                *total = if index < LANES { number } else { how.join(*total, number) };
+    // SAFETY: the caller's promise; columns lie within the width.
+    unsafe {
+        if features.strides[2] == 1 {
+            while start + COLUMNS <= features.width {
+                combine_columns::<T, O, C, M, LANES, COLUMNS>(features, points, how, start, out);
+                start += COLUMNS;
             }
         }
-        let mut half = LANES / 2;
-        while half > 0 {
-            let (lower, upper) = totals.split_at_mut(half);
-            for (one, other) in lower.iter_mut().zip(&*upper) {
-                for (total, more) in one.iter_mut().zip(other).take(columns) {
-                    *total = how.join(*total, *more);
-                }
-            }
-            half /= 2;
+        while start < features.width {
+            combine_columns::<T, O, C, M, LANES, 1>(features, points, how, start, out);
+            start += 1;
         }
-        for (column, total) in totals[0].iter().enumerate().take(columns) {
-            // SAFETY: the caller's promise.
-            unsafe { *out.add(start + column) = O::narrow(how.finish(*total, points.count())) };
-        }
-        start += columns;
     }
+}
+
+/// # Safety
+/// As for [`reduce`]; so many columns must lie side by side.
+#[inline(always)]
+unsafe fn combine_columns<
+    T: Scalar,
+    O: Scalar,
+    C: Combine,
+    M: Members + ?Sized,
+    const LANES: usize,
+    const COLUMNS: usize,
+>(
+    features: &Features<T>,
+    points: &M,
+    how: C,
+    start: usize,
+    out: *mut O,
+) {
+    let mut totals = [[C::Total::default(); COLUMNS]; LANES];
+    for index in 0..points.count() {
+        // SAFETY: the point exists, and so do its columns.
+        let row = unsafe { *features.at(points.index(index), start).cast::<[T; COLUMNS]>() };
+        let totals = &mut totals[index % LANES];
+        let numbers = row.map(|number| how.first(number.widen().into()));
+        if index < LANES {
+            *totals = numbers;
+        } else {
+            for (total, number) in totals.iter_mut().zip(numbers) {
+                *total = how.join(*total, number);
+            }
+        }
+    }
+    let mut half = LANES / 2;
+    while half > 0 {
+        let (lower, upper) = totals.split_at_mut(half);
+        for (one, other) in lower.iter_mut().zip(&*upper) {
+            for (total, more) in one.iter_mut().zip(other) {
+                *total = how.join(*total, *more);
+            }
+        }
+        half /= 2;
+    }
+    let row = totals[0].map(|total| O::narrow(how.finish(total, points.count())));
+    // SAFETY: the caller's promise.
+    unsafe { *out.add(start).cast::<[O; COLUMNS]>() = row };
 }
 
 #[cfg(test)]

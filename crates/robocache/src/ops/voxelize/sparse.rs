@@ -3,20 +3,12 @@
 //! Two ops, because how many cells are occupied is only known after the first: a caller that wants
 //! exact shapes waits for its `count`, one that must not wait sets a number of rows beforehand.
 
-use super::cpu::Finder;
-use super::grid::Cells;
-use super::reduce::{Features, Members, reduce};
-use super::sparse_cuda;
-use super::{Grid, Reduce, check_features};
-use crate::cpu::{Pair, Shared, for_each, sort};
+use super::{Grid, Reduce, check_features, sparse_cpu, sparse_cuda};
 use crate::cuda::Launcher;
-use crate::ops::cloud::{Cloud, Points};
+use crate::ops::cloud::Cloud;
 use crate::ops::rows::{Batch, check_length_values};
-use crate::ops::scalar::{Scalar, with_float};
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Error, ErrorKind, Op, OutputSpec, Outputs, Result, ensure};
-
-const ALIGN: usize = 64;
 
 /// Points grouped by cell. Outputs: `cells [T]` int64, the occupied cells in order (T points in all; M of
 /// them are meant); `starts [T+1]` int32, where the points of a cell start in `order [T]` int32;
@@ -86,7 +78,7 @@ impl Op for GroupPoints<'_> {
 
     fn workspace(&self, dims: &GroupDims) -> Result<usize> {
         match self.points.device() {
-            crate::Device::Cpu => Ok(dims.cloud.total() * 2 * size_of::<Pair>() + ALIGN),
+            crate::Device::Cpu => sparse_cpu::group_workspace(dims),
             crate::Device::Cuda(_) => sparse_cuda::group_workspace(dims),
         }
     }
@@ -95,9 +87,7 @@ impl Op for GroupPoints<'_> {
         if self.check {
             check_length_values(self.lengths, dims.cloud.batch, dims.cloud.count)?;
         }
-        let targets = GroupTargets::new(out)?;
-        let scratch = out.workspace().map_addr(|address| address.next_multiple_of(ALIGN));
-        with_float!(self.points.dtype(), group_on_host, self, dims, &targets, scratch, context)
+        sparse_cpu::group(self, dims, out, context)
     }
 
     fn cuda(&self, dims: &GroupDims, out: &mut Outputs<'_, '_>, launcher: &Launcher<'_>) -> Result<()> {
@@ -135,50 +125,6 @@ impl GroupTargets {
             count: at(5)?.cast(),
         })
     }
-}
-
-fn group_on_host<T: Scalar>(
-    op: &GroupPoints<'_>,
-    dims: &GroupDims,
-    targets: &GroupTargets,
-    scratch: *mut u8,
-    context: &Context<'_>,
-) -> Result<()> {
-    let total = dims.cloud.total();
-    let most = op.max_voxels.unwrap_or(usize::MAX);
-    // SAFETY: the workspace holds twice as many pairs, and zeros are pairs; outputs are row-major.
-    unsafe {
-        let (pairs, other) = if total == 0 {
-            (&mut [][..], &mut [][..])
-        } else {
-            let start = scratch.cast::<Pair>();
-            start.write_bytes(0, 2 * total);
-            (std::slice::from_raw_parts_mut(start, total), std::slice::from_raw_parts_mut(start.add(total), total))
-        };
-        targets.dropped.write_bytes(0, dims.cloud.batch);
-        let finder = Finder::<T>::new(&op.points, op.lengths, &dims.cloud, Cells::new(&op.grid), dims.cells);
-        finder.write_pairs(pairs, dims.all_cells, targets.dropped, context)?;
-        let swapped = sort(pairs, other, u64::BITS - dims.all_cells.leading_zeros(), context)?;
-        let sorted = if swapped { &*other } else { &*pairs };
-        let (mut rows, mut valid) = (0usize, 0);
-        for (place, pair) in sorted.iter().enumerate() {
-            let inside = pair.key < dims.all_cells;
-            if inside {
-                if place == 0 || sorted[place - 1].key != pair.key {
-                    *targets.cells.add(rows) = pair.key as i64;
-                    *targets.starts.add(rows) = place as i32;
-                    rows += 1;
-                }
-                valid = place + 1;
-            }
-            *targets.order.add(place) = pair.index as i32;
-            let row = if inside && rows <= most { rows as i64 - 1 } else { -1 };
-            *targets.inverse.add(pair.index as usize) = row;
-        }
-        *targets.starts.add(rows) = valid as i32;
-        *targets.count = rows as i64;
-    }
-    Ok(())
 }
 
 /// A row for each group of points. Outputs: `coords [K,4]` int64 (row of the batch, x, y, z), `counts [K]`
@@ -302,10 +248,7 @@ impl Op for GatherVoxels<'_> {
     }
 
     fn cpu(&self, dims: &GatherDims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
-        let targets = GatherTargets::new(self, out)?;
-        let groups = Groups::new([self.cells, self.starts, self.order, self.count], self.rows, dims.cloud.total());
-        with_float!(dims.voxel_dtype, hard_voxels, self, dims, &targets, &groups, context)?;
-        with_float!(dims.dtype, reduced_rows, self, dims, &targets, &groups, context)
+        sparse_cpu::gather(self, dims, out, context)
     }
 
     fn cuda(&self, dims: &GatherDims, out: &mut Outputs<'_, '_>, launcher: &Launcher<'_>) -> Result<()> {
@@ -330,161 +273,4 @@ impl GatherTargets {
             if op.max_points.is_some() { row_major(out, if reduces { 3 } else { 2 })? } else { std::ptr::null_mut() };
         Ok(Self { coords, counts, features, voxels })
     }
-}
-
-/// The groups of points on the host. What is read is clamped, since others may have written it.
-pub(super) struct Groups<'a> {
-    pub(super) rows: usize,
-    total: usize,
-    cells: TensorRef<'a>,
-    starts: TensorRef<'a>,
-    order: TensorRef<'a>,
-}
-
-/// The points of a group, in their order.
-pub(super) struct Group<'a> {
-    order: &'a [i32],
-    last: u64,
-}
-
-impl Members for Group<'_> {
-    #[inline(always)]
-    fn count(&self) -> usize {
-        self.order.len()
-    }
-    #[inline(always)]
-    fn index(&self, place: usize) -> u64 {
-        u64::try_from(self.order[place]).unwrap_or(0).min(self.last)
-    }
-}
-
-impl<'a> Groups<'a> {
-    /// Cells, starts, order and count of so many points, of which at most `most` rows are meant.
-    pub(super) fn new([cells, starts, order, count]: [TensorRef<'a>; 4], most: usize, total: usize) -> Self {
-        // SAFETY: a single int64.
-        let count = unsafe { count.data().cast::<i64>().read() };
-        let rows = usize::try_from(count).unwrap_or(0).min(most).min(total);
-        Self { rows, total, cells, starts, order }
-    }
-
-    pub(super) fn cell(&self, row: usize) -> u64 {
-        // SAFETY: the row is one of `cells`.
-        unsafe { self.cells.data().cast::<u64>().add(row).read() }
-    }
-
-    pub(super) fn points(&self, row: usize) -> Group<'a> {
-        // SAFETY: `starts` has one more than there are rows, `order` as many as points.
-        let at = |row: usize| unsafe { self.starts.data().cast::<i32>().add(row).read() };
-        let end = usize::try_from(at(row + 1)).unwrap_or(0).min(self.total);
-        let start = usize::try_from(at(row)).unwrap_or(0).min(end);
-        // SAFETY: as above.
-        let order = unsafe { std::slice::from_raw_parts(self.order.data().cast::<i32>().add(start), end - start) };
-        Group { order, last: self.total.saturating_sub(1) as u64 }
-    }
-}
-
-/// Coordinates and counts of all rows, and their points as they came.
-fn hard_voxels<V: Scalar>(
-    op: &GatherVoxels<'_>,
-    dims: &GatherDims,
-    targets: &GatherTargets,
-    groups: &Groups<'_>,
-    context: &Context<'_>,
-) -> Result<()> {
-    let voxels = Shared(targets.voxels.cast::<V>());
-    let (coords, counts) = (Shared(targets.coords), Shared(targets.counts));
-    let [x, y, z] = op.grid.shape.map(|cells| cells as u64);
-    let wide = 3 + dims.width;
-    for_each(op.rows, context, &|row| {
-        let occupied = row < groups.rows;
-        let (mut place, mut count) = ([u64::MAX; 4], 0);
-        if occupied {
-            let cell = groups.cell(row);
-            place = [cell / dims.cells, cell / (y * z) % x, cell / z % y, cell % z];
-            count = groups.points(row).count();
-        }
-        // SAFETY: the row exists in all outputs; no other task writes it. The points exist.
-        unsafe {
-            for (axis, number) in place.into_iter().enumerate() {
-                *coords.get().add(4 * row + axis) = number as i64;
-            }
-            *counts.get().add(row) = count as i32;
-            let Some(most) = op.max_points else { return };
-            let to = voxels.get().add(row * most * wide);
-            let kept = count.min(most);
-            for slot in 0..kept {
-                let (index, to) = (groups.points(row).index(slot), to.add(slot * wide));
-                with_float!(op.points.dtype(), copy_point::<V>, op, dims, index, to);
-                if let Some(features) = &op.features {
-                    with_float!(features.dtype(), copy_features::<V>, features, dims, index, to.add(3));
-                }
-            }
-            to.add(kept * wide).write_bytes(0, (most - kept) * wide);
-        }
-    })
-}
-
-/// # Safety
-/// The point must exist, and three numbers be writable.
-unsafe fn copy_point<T: Scalar, V: Scalar>(op: &GatherVoxels<'_>, dims: &GatherDims, index: u64, to: *mut V) {
-    let count = dims.cloud.count.max(1);
-    // SAFETY: the caller's promise.
-    unsafe {
-        let point = Points::<T>::new(&op.points, &dims.cloud).at(index as usize / count, index as usize % count);
-        for (axis, number) in point.into_iter().enumerate() {
-            *to.add(axis) = V::narrow(number.into());
-        }
-    }
-}
-
-/// # Safety
-/// The point must exist, and its features be writable.
-unsafe fn copy_features<F: Scalar, V: Scalar>(features: &TensorRef<'_>, dims: &GatherDims, index: u64, to: *mut V) {
-    let features = Features::<F>::new(features, dims.feature_strides, dims.cloud.count.max(1), dims.width);
-    for column in 0..dims.width {
-        // SAFETY: the caller's promise.
-        unsafe { *to.add(column) = V::narrow((*features.at(index, column)).widen().into()) };
-    }
-}
-
-fn reduced_rows<O: Scalar>(
-    op: &GatherVoxels<'_>,
-    dims: &GatherDims,
-    targets: &GatherTargets,
-    groups: &Groups<'_>,
-    context: &Context<'_>,
-) -> Result<()> {
-    match &op.features {
-        Some(features) if op.reduce.uses_features() => {
-            with_float!(features.dtype(), reduce_rows::<O>, features, op, dims, targets, groups, context)
-        }
-        _ => Ok(()),
-    }
-}
-
-fn reduce_rows<F: Scalar, O: Scalar>(
-    features: &TensorRef<'_>,
-    op: &GatherVoxels<'_>,
-    dims: &GatherDims,
-    targets: &GatherTargets,
-    groups: &Groups<'_>,
-    context: &Context<'_>,
-) -> Result<()> {
-    /// Rows of a task.
-    const PART: usize = 256;
-    let features = Features::<F>::new(features, dims.feature_strides, dims.cloud.count.max(1), dims.width);
-    let out = Shared(targets.features.cast::<O>());
-    for_each(op.rows.div_ceil(PART), context, &|task| {
-        for row in task * PART..((task + 1) * PART).min(op.rows) {
-            // SAFETY: the row and its points exist; no other task writes the row.
-            unsafe {
-                let to = out.get().add(row * dims.width);
-                if row < groups.rows && groups.points(row).count() > 0 {
-                    reduce(&features, &groups.points(row), op.reduce, to);
-                } else {
-                    to.write_bytes(0, dims.width);
-                }
-            }
-        }
-    })
 }

@@ -1,0 +1,148 @@
+//! The cells of points on the host, a block of points at a time.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::grid::{BLOCK, Cells, Grid, NOWHERE};
+use crate::cpu::{Item, Packing, Shared, for_each, vectorized};
+use crate::ops::cloud::{Cloud, Points};
+use crate::ops::scalar::{Real, Scalar};
+use crate::tensor::TensorRef;
+use crate::{Context, Result};
+
+/// Points of a task: enough to hide handing it out.
+const TASK_POINTS: usize = 16 << 10;
+
+/// Finds the cells of points, numbered through all rows.
+pub(super) struct Finder<'a, T: Scalar> {
+    points: Points<T>,
+    cells: Cells<T>,
+    cloud: &'a Cloud,
+    lengths: Option<TensorRef<'a>>,
+    per_row: u64,
+    /// `[B]`: where points without a cell are counted; null for nowhere.
+    dropped: Shared<i64>,
+}
+
+/// What a task does with the cells of its points. Points come in their order, [`BLOCK`] at most at a time.
+pub(super) trait Visitor {
+    /// `first` is numbered through all rows.
+    fn visit(&mut self, first: usize, cells: &[u64]);
+    /// After the last of a task.
+    fn finish(&mut self) {}
+}
+
+impl<'a, T: Scalar> Finder<'a, T> {
+    pub(super) fn new(
+        points: &TensorRef<'_>,
+        lengths: Option<TensorRef<'a>>,
+        cloud: &'a Cloud,
+        grid: &Grid,
+        dropped: *mut i64,
+    ) -> Self {
+        // Whoever numbers cells through all rows has checked that they can be numbered.
+        let per_row = u64::try_from(grid.cells()).unwrap_or(u64::MAX);
+        let (points, cells) = (Points::new(points, cloud), Cells::new(grid));
+        Self { points, cells, cloud, lengths, per_row, dropped: Shared(dropped) }
+    }
+
+    /// Tasks that the points are cut into.
+    pub(super) fn tasks(&self) -> usize {
+        self.cloud.batch * self.cloud.count.div_ceil(TASK_POINTS).max(1)
+    }
+
+    /// Hands all points that exist to visitors, one for each task, on all cores, and counts the dropped.
+    /// With `padding`, points past the length of a row come too, and have no cell.
+    pub(super) fn for_each<V: Visitor>(
+        &self,
+        padding: bool,
+        context: &Context<'_>,
+        visitor: impl Fn() -> V + Sync,
+    ) -> Result<()> {
+        let Cloud { count, .. } = *self.cloud;
+        let parts = count.div_ceil(TASK_POINTS).max(1);
+        for_each(self.tasks(), context, &|task| {
+            let (row, first) = (task / parts, task % parts * TASK_POINTS);
+            let (end, length) = ((first + TASK_POINTS).min(count), self.cloud.length(self.lengths, row));
+            let mut visitor = visitor();
+            // SAFETY: the row and the points exist.
+            let lost = vectorized(|| unsafe { self.visit_part(row, first, end.min(length), &mut visitor) });
+            if padding {
+                for start in (first.max(length)..end).step_by(BLOCK) {
+                    visitor.visit(row * count + start, &[NOWHERE; BLOCK][..(end - start).min(BLOCK)]);
+                }
+            }
+            visitor.finish();
+            if lost > 0 && !self.dropped.get().is_null() {
+                // SAFETY: `[B]` int64, row-major, in use by atomic additions only.
+                unsafe { AtomicU64::from_ptr(self.dropped.get().add(row).cast()) }.fetch_add(lost, Relaxed);
+            }
+        })
+    }
+
+    /// Returns how many points have no cell.
+    ///
+    /// # Safety
+    /// The row and its points `first..end` must exist.
+    #[inline(always)]
+    unsafe fn visit_part<V: Visitor>(&self, row: usize, first: usize, end: usize, visitor: &mut V) -> u64 {
+        let base = row as u64 * self.per_row;
+        let mut points = [[T::Compute::from_f64(0.0); BLOCK]; 3];
+        let mut found = [NOWHERE; BLOCK];
+        let mut lost = 0;
+        let mut start = first;
+        while start < end {
+            // SAFETY: the caller's promise.
+            unsafe { self.points.read(row, start, end, &mut points) };
+            self.cells.find(&points, &mut found);
+            let cells = &mut found[..(end - start).min(BLOCK)];
+            for cell in &mut *cells {
+                lost += u64::from(*cell == NOWHERE);
+                *cell = if *cell == NOWHERE { NOWHERE } else { base + *cell };
+            }
+            visitor.visit(row * self.cloud.count + start, cells);
+            start += cells.len();
+        }
+        lost
+    }
+
+    /// Writes an item for each point, with its cell as the key, `nowhere` for padding and what was dropped.
+    pub(super) fn write_items<I: Item>(
+        &self,
+        items: &mut [I],
+        packing: Packing,
+        nowhere: u64,
+        context: &Context<'_>,
+    ) -> Result<()> {
+        let items = Shared(items.as_mut_ptr());
+        self.for_each(true, context, || Write { items, packing, nowhere })
+    }
+}
+
+struct Write<I> {
+    items: Shared<I>,
+    packing: Packing,
+    nowhere: u64,
+}
+
+impl<I: Item> Visitor for Write<I> {
+    #[inline(always)]
+    fn visit(&mut self, first: usize, cells: &[u64]) {
+        for (index, &cell) in (first..).zip(cells) {
+            let item = I::new(cell.min(self.nowhere), index as u64, self.packing);
+            // SAFETY: there is an item for each point, and no other task writes this one.
+            unsafe { *self.items.get().add(index) = item };
+        }
+    }
+}
+
+/// Asks for what is about to be used; a hint, so any address will do.
+#[inline(always)]
+pub(super) fn prefetch<T>(slot: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: fetching ahead has no effect on memory and does not fault.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(slot.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = slot;
+}

@@ -1,0 +1,373 @@
+//! Sparse grids on the host.
+
+use super::cpu::items_in;
+use super::find::Finder;
+use super::reduce::{Features, Members, reduce};
+use super::sparse::{GatherDims, GatherTargets, GatherVoxels, GroupDims, GroupPoints, GroupTargets};
+use crate::cpu::{Item, Packing, Shared, for_each, sort, vectorized, with_item};
+use crate::ops::cloud::Points;
+use crate::ops::scalar::{Scalar, with_float};
+use crate::tensor::TensorRef;
+use crate::{Context, Outputs, Result};
+
+const ALIGN: usize = 64;
+/// Sorted points of a task.
+const TASK_POINTS: usize = 32 << 10;
+/// Rows of a task.
+const TASK_ROWS: usize = 1024;
+
+fn packing(dims: &GroupDims) -> Packing {
+    Packing::new(dims.cloud.total(), dims.all_cells)
+}
+
+pub(super) fn group_workspace(dims: &GroupDims) -> Result<usize> {
+    // Fewer than 2^31 points.
+    Ok(dims.cloud.total() * 2 * packing(dims).item_bytes() + ALIGN)
+}
+
+pub(super) fn group(
+    op: &GroupPoints<'_>,
+    dims: &GroupDims,
+    out: &mut Outputs<'_, '_>,
+    context: &Context<'_>,
+) -> Result<()> {
+    let targets = GroupTargets::new(out)?;
+    let scratch = out.workspace().map_addr(|address| address.next_multiple_of(ALIGN));
+    with_float!(op.points.dtype(), group_points, op, dims, &targets, scratch, context)
+}
+
+fn group_points<T: Scalar>(
+    op: &GroupPoints<'_>,
+    dims: &GroupDims,
+    targets: &GroupTargets,
+    scratch: *mut u8,
+    context: &Context<'_>,
+) -> Result<()> {
+    // SAFETY: `[B]` int64, row-major.
+    unsafe { targets.dropped.write_bytes(0, dims.cloud.batch) };
+    let finder = Finder::<T>::new(&op.points, op.lengths, &dims.cloud, &op.grid, targets.dropped);
+    with_item!(packing(dims), sort_points::<T>, &finder, op, dims, targets, scratch, context)
+}
+
+fn sort_points<I: Item, T: Scalar>(
+    finder: &Finder<'_, T>,
+    op: &GroupPoints<'_>,
+    dims: &GroupDims,
+    targets: &GroupTargets,
+    scratch: *mut u8,
+    context: &Context<'_>,
+) -> Result<()> {
+    let packing = packing(dims);
+    // SAFETY: the workspace holds twice as many items.
+    let [items, other] = unsafe { items_in::<I>(scratch, dims.cloud.total()) };
+    finder.write_items(items, packing, dims.all_cells, context)?;
+    let swapped = sort(items, other, packing, context)?;
+    let sorted = if swapped { &*other } else { &*items };
+    write_groups(sorted, packing, op.max_voxels.unwrap_or(usize::MAX), dims.all_cells, targets, context)
+}
+
+/// The groups of sorted points: cells are counted in parts, then all parts are written.
+fn write_groups<I: Item>(
+    sorted: &[I],
+    packing: Packing,
+    most: usize,
+    nowhere: u64,
+    targets: &GroupTargets,
+    context: &Context<'_>,
+) -> Result<()> {
+    let valid = sorted.partition_point(|item| item.key(packing) < nowhere);
+    let tasks = sorted.len().div_ceil(TASK_POINTS);
+    let part = |task: usize| task * TASK_POINTS..((task + 1) * TASK_POINTS).min(sorted.len());
+    // The key before a part: none before the first.
+    let before = |task: usize| (task > 0).then(|| sorted[task * TASK_POINTS - 1].key(packing));
+    let mut rows = vec![0usize; tasks];
+    let counted = Shared(rows.as_mut_ptr());
+    for_each(tasks, context, &|task| {
+        let mut last = before(task).unwrap_or(u64::MAX);
+        let mut heads = 0;
+        for item in &sorted[part(task)] {
+            let key = item.key(packing);
+            heads += usize::from((key != last) & (key < nowhere));
+            last = key;
+        }
+        // SAFETY: each task has a number of its own.
+        unsafe { *counted.get().add(task) = heads };
+    })?;
+    let mut total = 0;
+    for rows in &mut rows {
+        total += std::mem::replace(rows, total);
+    }
+    let (cells, starts) = (Shared(targets.cells), Shared(targets.starts));
+    let (order, inverse) = (Shared(targets.order), Shared(targets.inverse));
+    for_each(tasks, context, &|task| {
+        let mut last = before(task).unwrap_or(u64::MAX);
+        let mut row = rows[task];
+        for place in part(task) {
+            let (key, index) = (sorted[place].key(packing), sorted[place].index(packing));
+            let inside = key < nowhere;
+            // SAFETY: outputs are row-major; a row, a place and a point are written by one task.
+            unsafe {
+                if inside && key != last {
+                    *cells.get().add(row) = key as i64;
+                    *starts.get().add(row) = place as i32;
+                    row += 1;
+                }
+                *order.get().add(place) = index as i32;
+                *inverse.get().add(index as usize) = if inside && row <= most { row as i64 - 1 } else { -1 };
+            }
+            last = key;
+        }
+    })?;
+    // SAFETY: there is one more start than points, and one count.
+    unsafe {
+        *targets.starts.add(total) = valid as i32;
+        *targets.count = total as i64;
+    }
+    Ok(())
+}
+
+/// The groups of points on the host. What is read is clamped, since others may have written it.
+pub(super) struct Groups<'a> {
+    pub(super) rows: usize,
+    total: usize,
+    cells: TensorRef<'a>,
+    starts: TensorRef<'a>,
+    order: TensorRef<'a>,
+}
+
+/// The points of a group, in their order.
+pub(super) struct Group<'a> {
+    order: &'a [i32],
+    last: u64,
+}
+
+impl Members for Group<'_> {
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.order.len()
+    }
+    #[inline(always)]
+    fn index(&self, place: usize) -> u64 {
+        u64::try_from(self.order[place]).unwrap_or(0).min(self.last)
+    }
+}
+
+impl<'a> Groups<'a> {
+    /// Cells, starts, order and count of so many points, of which at most `most` rows are meant.
+    pub(super) fn new([cells, starts, order, count]: [TensorRef<'a>; 4], most: usize, total: usize) -> Self {
+        // SAFETY: a single int64.
+        let count = unsafe { count.data().cast::<i64>().read() };
+        let rows = usize::try_from(count).unwrap_or(0).min(most).min(total);
+        Self { rows, total, cells, starts, order }
+    }
+
+    #[inline(always)]
+    pub(super) fn cell(&self, row: usize) -> u64 {
+        // SAFETY: the row is one of `cells`.
+        unsafe { self.cells.data().cast::<u64>().add(row).read() }
+    }
+
+    #[inline(always)]
+    pub(super) fn points(&self, row: usize) -> Group<'a> {
+        // SAFETY: `starts` has one more than there are rows, `order` as many as points.
+        let at = |row: usize| unsafe { self.starts.data().cast::<i32>().add(row).read() };
+        let end = usize::try_from(at(row + 1)).unwrap_or(0).min(self.total);
+        let start = usize::try_from(at(row)).unwrap_or(0).min(end);
+        // SAFETY: as above.
+        let order = unsafe { std::slice::from_raw_parts(self.order.data().cast::<i32>().add(start), end - start) };
+        Group { order, last: self.total.saturating_sub(1) as u64 }
+    }
+
+    /// A point a few places behind the first of a row, which will soon be read.
+    #[inline(always)]
+    fn ahead(&self, row: usize) -> u64 {
+        const AHEAD: usize = 16;
+        self.points((row + AHEAD).min(self.rows - 1))
+            .order
+            .first()
+            .map_or(0, |&index| u64::try_from(index).unwrap_or(0).min(self.total.saturating_sub(1) as u64))
+    }
+}
+
+pub(super) fn gather(
+    op: &GatherVoxels<'_>,
+    dims: &GatherDims,
+    out: &mut Outputs<'_, '_>,
+    context: &Context<'_>,
+) -> Result<()> {
+    let targets = GatherTargets::new(op, out)?;
+    let groups = Groups::new([op.cells, op.starts, op.order, op.count], op.rows, dims.cloud.total());
+    let tasks = op.rows.div_ceil(TASK_ROWS);
+    let rows = |task: usize| task * TASK_ROWS..((task + 1) * TASK_ROWS).min(op.rows);
+    let (coords, counts) = (Shared(targets.coords), Shared(targets.counts));
+    let [x, y, z] = op.grid.shape.map(|cells| Divisor::new(cells as u64));
+    for_each(tasks, context, &|task| {
+        for row in rows(task) {
+            let (mut place, mut count) = ([-1; 4], 0);
+            if row < groups.rows {
+                let (rest, z) = z.divide(groups.cell(row));
+                let (rest, y) = y.divide(rest);
+                let (batch, x) = x.divide(rest);
+                place = [batch as i64, x as i64, y as i64, z as i64];
+                count = groups.points(row).count() as i32;
+            }
+            // SAFETY: the row exists in both, and no other task writes it.
+            unsafe {
+                *coords.get().cast::<[i64; 4]>().add(row) = place;
+                *counts.get().add(row) = count;
+            }
+        }
+    })?;
+    if !targets.voxels.is_null() {
+        with_float!(dims.voxel_dtype, hard_voxels, op, dims, &targets, &groups, context)?;
+    }
+    with_float!(dims.dtype, reduced_rows, op, dims, &targets, &groups, context)
+}
+
+/// Divides by one number again and again, without the machine's slow division.
+#[derive(Clone, Copy)]
+struct Divisor {
+    number: u64,
+    /// 2^64 over the number, rounded down.
+    inverse: u64,
+}
+
+impl Divisor {
+    fn new(number: u64) -> Self {
+        let inverse = u64::try_from((1u128 << 64) / u128::from(number.max(1))).unwrap_or(u64::MAX);
+        Self { number: number.max(1), inverse }
+    }
+
+    /// Quotient and remainder.
+    #[inline(always)]
+    fn divide(self, dividend: u64) -> (u64, u64) {
+        // Too small by 1 at most: the inverse is too small by less than 1 (for the number 1, by 1).
+        let low = ((u128::from(dividend) * u128::from(self.inverse)) >> 64) as u64;
+        let rest = dividend - low * self.number;
+        if rest >= self.number { (low + 1, rest - self.number) } else { (low, rest) }
+    }
+}
+
+/// The first points of each row as they came, zeros behind them.
+fn hard_voxels<V: Scalar>(
+    op: &GatherVoxels<'_>,
+    dims: &GatherDims,
+    targets: &GatherTargets,
+    groups: &Groups<'_>,
+    context: &Context<'_>,
+) -> Result<()> {
+    let Some(most) = op.max_points else { return Ok(()) };
+    let voxels = Shared(targets.voxels.cast::<V>());
+    let wide = 3 + dims.width;
+    for_each(op.rows.div_ceil(TASK_ROWS), context, &|task| {
+        for row in task * TASK_ROWS..((task + 1) * TASK_ROWS).min(op.rows) {
+            let members = (row < groups.rows).then(|| groups.points(row));
+            let kept = members.as_ref().map_or(0, |members| members.count().min(most));
+            // SAFETY: the row exists, no other task writes it, and so do its points.
+            unsafe {
+                let to = voxels.get().add(row * most * wide);
+                for (slot, members) in (0..kept).zip(std::iter::repeat(&members)) {
+                    let (index, to) = (members.as_ref().map_or(0, |m| m.index(slot)), to.add(slot * wide));
+                    with_float!(op.points.dtype(), copy_point::<V>, op, dims, index, to);
+                    if let Some(features) = &op.features {
+                        with_float!(features.dtype(), copy_features::<V>, features, dims, index, to.add(3));
+                    }
+                }
+                to.add(kept * wide).write_bytes(0, (most - kept) * wide);
+            }
+        }
+    })
+}
+
+/// # Safety
+/// The point must exist, and three numbers be writable.
+#[inline(always)]
+unsafe fn copy_point<T: Scalar, V: Scalar>(op: &GatherVoxels<'_>, dims: &GatherDims, index: u64, to: *mut V) {
+    let (index, count) = (index as usize, dims.cloud.count.max(1));
+    let (row, index) = if dims.cloud.batch > 1 { (index / count, index % count) } else { (0, index) };
+    // SAFETY: the caller's promise.
+    unsafe {
+        let point = Points::<T>::new(&op.points, &dims.cloud).at(row, index);
+        for (axis, number) in point.into_iter().enumerate() {
+            *to.add(axis) = V::narrow(number.into());
+        }
+    }
+}
+
+/// # Safety
+/// The point must exist, and its features be writable.
+unsafe fn copy_features<F: Scalar, V: Scalar>(features: &TensorRef<'_>, dims: &GatherDims, index: u64, to: *mut V) {
+    let features = Features::<F>::new(features, dims.feature_strides, &dims.cloud, dims.width);
+    for column in 0..dims.width {
+        // SAFETY: the caller's promise.
+        unsafe { *to.add(column) = V::narrow((*features.at(index, column)).widen().into()) };
+    }
+}
+
+fn reduced_rows<O: Scalar>(
+    op: &GatherVoxels<'_>,
+    dims: &GatherDims,
+    targets: &GatherTargets,
+    groups: &Groups<'_>,
+    context: &Context<'_>,
+) -> Result<()> {
+    match &op.features {
+        Some(features) if op.reduce.uses_features() => {
+            with_float!(features.dtype(), reduce_rows::<O>, features, op, dims, targets, groups, context)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn reduce_rows<F: Scalar, O: Scalar>(
+    features: &TensorRef<'_>,
+    op: &GatherVoxels<'_>,
+    dims: &GatherDims,
+    targets: &GatherTargets,
+    groups: &Groups<'_>,
+    context: &Context<'_>,
+) -> Result<()> {
+    let features = Features::<F>::new(features, dims.feature_strides, &dims.cloud, dims.width);
+    let out = Shared(targets.features.cast::<O>());
+    for_each(op.rows.div_ceil(TASK_ROWS), context, &|task| {
+        vectorized(|| {
+            for row in task * TASK_ROWS..((task + 1) * TASK_ROWS).min(op.rows) {
+                // SAFETY: the row and its points exist; no other task writes the row.
+                unsafe {
+                    let to = out.get().add(row * dims.width);
+                    if row < groups.rows && groups.points(row).count() > 0 {
+                        features.prefetch(groups.ahead(row));
+                        reduce(&features, &groups.points(row), op.reduce, to);
+                    } else {
+                        to.write_bytes(0, dims.width);
+                    }
+                }
+            }
+        });
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn division_is_exact() {
+        let numbers =
+            [1, 2, 3, 5, 7, 10, 255, 256, 1000, (1 << 20) - 1, 1 << 20, (1 << 24) - 3, 1 << 24, u64::MAX >> 1];
+        for number in numbers {
+            let divisor = Divisor::new(number);
+            for factor in [0, 1, 2, 3, 1000, (1 << 40) + 7, u64::MAX] {
+                let product = number.saturating_mul(factor);
+                for dividend in [product.saturating_sub(1), product, product.saturating_add(1), (1 << 63) - 1, u64::MAX]
+                {
+                    assert_eq!(
+                        divisor.divide(dividend),
+                        (dividend / number, dividend % number),
+                        "{dividend} / {number}"
+                    );
+                }
+            }
+        }
+    }
+}
