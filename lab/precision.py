@@ -1,7 +1,7 @@
 """The precision matrix: what storing a robot's signals in fewer bits costs in error, and gains in speed.
 
 Signals are resampled from what each dtype stores and compared with the float64 result. Errors are shares of a
-column's range: a joint that moves over 2 rad and is off by 0.001 is 0.002 rad off. int8 and float8 are stored
+column's largest number: 0.001 of a joint that reaches 2 rad is 0.002 rad. int8 and float8 are stored
 with one scale for each column, from the column's largest number. Speed is that of one call at size, beside
 float32.
 """
@@ -74,18 +74,18 @@ def resampled(
 
 
 def errors(rc: Any, signal: Signal, device: str) -> dict[str, dict[str, float]]:
-    """By dtype the largest and the root mean square error, as shares of a column's range."""
+    """By dtype the largest and the root mean square error, as shares of a column's largest number."""
     times = torch.from_numpy(np.asarray(signal.times)).to(device)
     targets = torch.arange(int(times[0]), int(times[-1]), 3_700_000, device=device)
     values = torch.from_numpy(signal.values).to(device)
     exact = rc.resample(values, times, targets, method=signal.method)
-    span = values.amax(0) - values.amin(0)
-    moves = span > 0
+    largest = values.abs().amax(0)
+    used = largest > 0
     out = {}
     for dtype in DTYPES[1:]:
         stored, scale = store(values, dtype)
         got = resampled(rc, stored, scale, times, targets, method=signal.method)
-        wrong = (got.double() - exact).abs()[:, moves] / span[moves]
+        wrong = (got.double() - exact).abs()[:, used] / largest[used]
         out[dtype] = {"largest": float(wrong.max()), "rms": float(wrong.square().mean().sqrt())}
     return out
 
@@ -118,7 +118,7 @@ def main() -> None:
     record = Record("precision", args)
     rng = np.random.default_rng(args.seed)
     table = {signal.name: errors(rc, signal, args.device) for signal in signals(rc, rng)}
-    print("\nlargest and root mean square error, in thousandths of a column's range")
+    print("\nlargest and root mean square error, in thousandths of a column's largest number")
     cell = lambda found: f"{number(1e3 * found['largest'])} / {number(1e3 * found['rms'])}"  # noqa: E731
     print_table(
         ["signal", *DTYPES[1:]],
