@@ -1,91 +1,28 @@
-//! `robocache.fuse` and `robocache.Stream`.
+//! `robocache.fuse`.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyList, PyTuple};
+use pyo3::types::{PyList, PyTuple};
 use robocache::ops::Fuse;
 use robocache::ops::fuse::Stream as EngineStream;
 use robocache::ops::resample::Extrapolate;
-use robocache::{Context, Error, Op, Result, prepare};
+use robocache::{Context, Error, ErrorKind, Op, Result, prepare};
 
 use crate::cuda::Stream;
 use crate::input::Input;
 use crate::resample::{ScaleInput, method_of};
+use crate::torch::is_of;
 use crate::{errors, options, output, torch_op};
 
-/// One signal with its own clock, for `fuse`.
-///
-/// Args:
-///     values: `[B,S,D]` or `[S,D]`; None for a modality that was not recorded.
-///     times: stamps `[B,S]` or `[S]`, of the type of the targets.
-///     method: as in `resample`, a name or column ranges.
-///     max_gap: seconds; a target between samples further apart is not valid.
-///     lengths: `[B]`, how many samples of each row exist.
-///     scale: what int8 values are multiplied with, a number or `[D]` float32.
-///     dim: the columns of a missing modality.
-///     name: what errors call the stream.
-#[pyclass(frozen, module = "robocache", name = "FuseStream", get_all)]
-pub(crate) struct FuseStream {
-    values: Option<Py<PyAny>>,
-    times: Option<Py<PyAny>>,
-    method: Option<Py<PyAny>>,
-    max_gap: Option<Py<PyAny>>,
-    lengths: Option<Py<PyAny>>,
-    scale: Option<Py<PyAny>>,
+/// The attributes of a `robocache.Stream`.
+struct FuseStream<'py> {
+    values: Option<Bound<'py, PyAny>>,
+    times: Option<Bound<'py, PyAny>>,
+    method: Option<Bound<'py, PyAny>>,
+    max_gap: Option<Bound<'py, PyAny>>,
+    lengths: Option<Bound<'py, PyAny>>,
+    scale: Option<Bound<'py, PyAny>>,
     dim: Option<usize>,
     name: Option<String>,
-}
-
-#[pymethods]
-impl FuseStream {
-    #[new]
-    #[pyo3(signature = (values=None, times=None, *, method=None, max_gap=None, lengths=None, scale=None, dim=None, name=None))]
-    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
-    fn new(
-        py: Python<'_>,
-        values: Option<Py<PyAny>>,
-        times: Option<Py<PyAny>>,
-        method: Option<Py<PyAny>>,
-        max_gap: Option<Py<PyAny>>,
-        lengths: Option<Py<PyAny>>,
-        scale: Option<Py<PyAny>>,
-        dim: Option<&Bound<'_, PyAny>>,
-        name: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Self> {
-        let fail =
-            |argument: &'static str, text: String| errors::to_python(py, &Error::invalid(argument, text).op("Stream"));
-        let dim = dim
-            .map(|dim| {
-                dim.extract::<usize>()
-                    .map_err(|_| fail("dim", format!("expected a number of columns, got {}", options::type_name(dim))))
-            })
-            .transpose()?;
-        let name = name
-            .map(|name| {
-                name.extract::<String>()
-                    .map_err(|_| fail("name", format!("expected text, got {}", options::type_name(name))))
-            })
-            .transpose()?;
-        match (&values, &times) {
-            (Some(_), None) => return Err(fail("times", "expected stamps for the values, got None".to_owned())),
-            (None, Some(_)) => return Err(fail("values", "expected samples for the times, got None".to_owned())),
-            (None, None) if dim.is_none() => {
-                return Err(fail("dim", "a stream without values needs dim=, its number of columns".to_owned()));
-            }
-            _ => {}
-        }
-        Ok(Self { values, times, method, max_gap, lengths, scale, dim, name })
-    }
-
-    fn __repr__(&self, py: Python<'_>) -> String {
-        let shape = |object: &Option<Py<PyAny>>| {
-            object.as_ref().and_then(|object| Some(object.bind(py).getattr("shape").ok()?.str().ok()?.to_string()))
-        };
-        let name = self.name.as_ref().map_or_else(String::new, |name| format!("{name:?}, "));
-        match shape(&self.values) {
-            Some(shape) => format!("Stream({name}values of shape {shape})"),
-            None => format!("Stream({name}missing, dim={})", self.dim.unwrap_or(0)),
-        }
-    }
 }
 
 /// The tensors of a stream, kept for the call.
@@ -95,23 +32,38 @@ struct StreamInputs<'py> {
     scale: Option<ScaleInput<'py>>,
 }
 
-impl FuseStream {
-    fn inputs<'py>(&self, py: Python<'py>, values: Option<Input<'py>>, stream: &Stream) -> Result<StreamInputs<'py>> {
-        let bound = |object: &Option<Py<PyAny>>| object.as_ref().map(|object| object.bind(py).clone());
-        let times = bound(&self.times).map(|times| Input::on_stream("times", &times, stream)).transpose()?;
-        let device = values.as_ref().map(Input::device);
-        Ok(StreamInputs {
-            samples: values.zip(times),
-            lengths: Input::optional("lengths", bound(&self.lengths).as_ref(), stream)?,
-            scale: device
-                .map(|device| ScaleInput::of(bound(&self.scale).as_ref(), device, stream))
-                .transpose()?
-                .flatten(),
+impl<'py> FuseStream<'py> {
+    fn of(stream: &Bound<'py, PyAny>) -> Result<Self> {
+        let parts = torch_op::parts_of(stream)
+            .ok_or_else(|| Error::invalid("streams", "expected a Stream that was made by its own class"))?;
+        let get = |index| parts.get_item(index).ok().filter(|part| !part.is_none());
+        let text = |name: Bound<'_, PyAny>| {
+            let refused = || Error::invalid("name", format!("expected text, got {}", options::type_name(&name)));
+            name.extract().map_err(|_| refused())
+        };
+        Ok(Self {
+            values: get(0),
+            times: get(1),
+            method: get(2),
+            max_gap: get(3),
+            lengths: get(4),
+            scale: get(5),
+            dim: get(6).map(|dim| options::whole("dim", &dim, 0)).transpose()?,
+            name: get(7).map(text).transpose()?,
         })
     }
 
-    fn engine<'a>(&self, py: Python<'_>, inputs: &'a StreamInputs<'_>) -> Result<EngineStream<'a>> {
-        let bound = |object: &Option<Py<PyAny>>| object.as_ref().map(|object| object.bind(py).clone());
+    fn inputs(&self, values: Option<Input<'py>>, stream: &Stream) -> Result<StreamInputs<'py>> {
+        let times = Input::optional("times", self.times.as_ref(), stream)?;
+        let device = values.as_ref().map(Input::device);
+        Ok(StreamInputs {
+            samples: values.zip(times),
+            lengths: Input::optional("lengths", self.lengths.as_ref(), stream)?,
+            scale: device.map(|device| ScaleInput::of(self.scale.as_ref(), device, stream)).transpose()?.flatten(),
+        })
+    }
+
+    fn engine<'a>(&self, inputs: &'a StreamInputs<'_>) -> Result<EngineStream<'a>> {
         let view = |(values, times): &'a (Input<'_>, Input<'_>)| Ok((values.view()?, times.view()?));
         if let (Some((values, _)), Some(dim)) = (&inputs.samples, self.dim)
             && values.view()?.shape().last() != Some(&dim)
@@ -122,8 +74,8 @@ impl FuseStream {
         Ok(EngineStream {
             name: self.name.clone(),
             samples: inputs.samples.as_ref().map(view).transpose()?,
-            method: method_of(bound(&self.method).as_ref())?,
-            max_gap: options::seconds("max_gap", bound(&self.max_gap).as_ref())?,
+            method: method_of(self.method.as_ref())?,
+            max_gap: options::seconds("max_gap", self.max_gap.as_ref())?,
             lengths: inputs.lengths.as_ref().map(Input::view).transpose()?,
             scale: inputs.scale.as_ref().map(ScaleInput::view).transpose()?,
             dim: self.dim.unwrap_or(0),
@@ -152,8 +104,10 @@ impl FuseStream {
 ///     out: a tensor for the result, or a tuple of all results.
 ///     device, stream, max_memory, check: as in `resample`.
 ///
-/// A missing modality, `Stream(None, dim=6)`, gives zeros that are not valid. torch: gradients pass
-/// through the values of every stream, as in `resample`.
+/// A missing modality, `Stream(None, dim=6)`, gives zeros that are not valid.
+///
+/// torch: gradients, `torch.compile` and `torch.func` as in `resample`; streams may be made inside a
+/// compiled or mapped function.
 ///
 /// Returns:
 ///     `[B,T,ΣD]` (`[T,ΣD]` without any batch), the columns in list order, then `valid` and `age`.
@@ -181,47 +135,25 @@ pub(crate) fn fuse<'py>(
     let fail = |error: Error| errors::to_python(py, &error.op(Fuse::NAME));
     let list = list_of(streams).map_err(fail)?;
     let blame = |index: usize, error: Error| {
-        let label =
-            list.get(index).map_or_else(String::new, |stream: &Bound<'_, FuseStream>| stream.get().label(index));
+        let label = list.get(index).map_or_else(String::new, |stream| stream.label(index));
         fail(error.within(&label))
     };
-    let tensor = |pick: fn(&FuseStream) -> &Option<Py<PyAny>>| {
-        list.iter().filter_map(move |stream| Some(pick(stream.get()).as_ref()?.bind(py)))
-    };
-    let others = tensor(|stream| &stream.times).chain(tensor(|stream| &stream.lengths));
-    if torch_op::is_needed(py, tensor(|stream| &stream.values), others.chain([targets]).chain(target_lengths))? {
-        let [return_valid, return_age, check] = [return_valid, return_age, check].map(|flag| PyBool::new(py, flag));
-        let options = [
-            ("out_dtype", out_dtype),
-            ("extrapolate", extrapolate),
-            ("target_lengths", target_lengths),
-            ("return_valid", Some(return_valid.as_any())),
-            ("return_age", Some(return_age.as_any())),
-            ("out", out),
-            ("device", device),
-            ("stream", stream),
-            ("max_memory", max_memory),
-            ("check", Some(check.as_any())),
-        ];
-        return torch_op::call(py, Fuse::NAME, (PyList::new(py, &list)?, targets), &options);
-    }
     // The first data argument decides about the framework and the stream of the GPU.
     let mut values = Vec::with_capacity(list.len());
     for (index, stream) in list.iter().enumerate() {
-        let object = stream.get().values.as_ref().map(|values| values.bind(py));
-        let input = object.map(|object| Input::new("values", object)).transpose();
+        let input = stream.values.as_ref().map(|values| Input::new("values", values)).transpose();
         values.push(input.map_err(|error| blame(index, error))?);
     }
     let targets = Input::new("targets", targets).map_err(fail)?;
     let gpu_stream = Stream::of(values.iter().flatten().next().unwrap_or(&targets), stream).map_err(fail)?;
     let mut inputs = Vec::with_capacity(list.len());
     for (index, (stream, values)) in list.iter().zip(values).enumerate() {
-        inputs.push(stream.get().inputs(py, values, &gpu_stream).map_err(|error| blame(index, error))?);
+        inputs.push(stream.inputs(values, &gpu_stream).map_err(|error| blame(index, error))?);
     }
     let target_lengths = Input::optional("target_lengths", target_lengths, &gpu_stream).map_err(fail)?;
     let mut engine = Vec::with_capacity(list.len());
     for (index, (stream, inputs)) in list.iter().zip(&inputs).enumerate() {
-        engine.push(stream.get().engine(py, inputs).map_err(|error| blame(index, error))?);
+        engine.push(stream.engine(inputs).map_err(|error| blame(index, error))?);
     }
     let first = inputs.iter().find_map(|input| input.samples.as_ref().map(|(values, _)| values)).unwrap_or(&targets);
     let build = || -> Result<_> {
@@ -254,17 +186,22 @@ pub(crate) fn fuse<'py>(
 }
 
 /// The streams of a list or tuple.
-fn list_of<'py>(streams: &Bound<'py, PyAny>) -> Result<Vec<Bound<'py, FuseStream>>> {
+fn list_of<'py>(streams: &Bound<'py, PyAny>) -> Result<Vec<FuseStream<'py>>> {
+    let py = streams.py();
+    let failed = |error: PyErr| errors::from_python(py, ErrorKind::InvalidArgument, "streams", &error);
     if !streams.is_instance_of::<PyList>() && !streams.is_instance_of::<PyTuple>() {
         let name = options::type_name(streams);
         return Err(Error::invalid("streams", format!("expected a list of Stream, got {name}")));
     }
+    let class = torch_op::stream_class(py).map_err(failed)?;
     let mut list = Vec::new();
-    for (index, item) in streams.try_iter().into_iter().flatten().flatten().enumerate() {
-        list.push(item.cast_into::<FuseStream>().map_err(|error| {
-            let name = options::type_name(&error.into_inner());
-            Error::invalid("streams", format!("expected a Stream at index {index}, got {name}"))
-        })?);
+    for (index, item) in streams.try_iter().map_err(failed)?.enumerate() {
+        let item = item.map_err(failed)?;
+        if !is_of(&item, class) {
+            let name = options::type_name(&item);
+            return Err(Error::invalid("streams", format!("expected a Stream at index {index}, got {name}")));
+        }
+        list.push(FuseStream::of(&item)?);
     }
     Ok(list)
 }

@@ -36,7 +36,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(command_line, module)?)?;
     module.add_function(wrap_pyfunction!(resample::resample, module)?)?;
     module.add_function(wrap_pyfunction!(resample_backward::resample_backward, module)?)?;
-    module.add_function(wrap_pyfunction!(torch_op::below_torch, module)?)?;
+    module.add_function(wrap_pyfunction!(torch_op::torch_must_see, module)?)?;
     module.add_function(wrap_pyfunction!(fuse::fuse, module)?)?;
     module.add_function(wrap_pyfunction!(voxelize::voxelize, module)?)?;
     module.add_function(wrap_pyfunction!(voxelize::group_points, module)?)?;
@@ -63,7 +63,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<dataset::Finding>()?;
     module.add_class::<dataset::Stream>()?;
     module.add_class::<dataset::StreamInfo>()?;
-    module.add_class::<fuse::FuseStream>()?;
     module.add_class::<loader::Batches>()?;
     module.add_class::<loader::Order>()?;
     module.add_class::<loader::Windows>()?;

@@ -56,7 +56,8 @@ fn run<'py, O: Op>(
 ///     stream: a CUDA stream instead of the current one.
 ///
 /// Returns:
-///     `[B,N,3]` or `[N,3]` in the framework and dtype of `points`: the same bits on CPU and GPU.
+///     `[B,N,3]` or `[N,3]` in the framework and dtype of `points`: the same bits on CPU and GPU. There are
+///     no gradients.
 #[pyfunction]
 #[pyo3(signature = (points, pose, *, out=None, device=None, stream=None))]
 pub(crate) fn transform_points<'py>(

@@ -1,14 +1,14 @@
 //! `robocache.resample`.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyList, PyTuple};
+use pyo3::types::{PyList, PyTuple};
 use robocache::ops::Resample;
 use robocache::ops::resample::{ColumnRange, Extrapolate, Method, Methods, Scale};
 use robocache::{Context, Device, Error, Op, Result, prepare};
 
 use crate::cuda::Stream;
 use crate::input::Input;
-use crate::{errors, options, output, torch_op};
+use crate::{errors, options, output};
 
 /// Values of a stream at other times than it was recorded at.
 ///
@@ -79,29 +79,6 @@ pub(crate) fn resample<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = values.py();
     let fail = |error: Error| errors::to_python(py, &error.op(Resample::NAME));
-    let through_torch = || {
-        let (return_valid, check) = (PyBool::new(py, return_valid), PyBool::new(py, check));
-        let options = [
-            ("method", method),
-            ("extrapolate", extrapolate),
-            ("lengths", lengths),
-            ("target_lengths", target_lengths),
-            ("max_gap", max_gap),
-            ("scale", scale),
-            ("out_dtype", out_dtype),
-            ("return_valid", Some(return_valid.as_any())),
-            ("out", out),
-            ("device", device),
-            ("stream", stream),
-            ("max_memory", max_memory),
-            ("check", Some(check.as_any())),
-        ];
-        torch_op::call(py, Resample::NAME, (values, times, targets), &options)
-    };
-    let others = [Some(times), Some(targets), lengths, target_lengths].into_iter().flatten();
-    if torch_op::is_needed(py, [values], others)? {
-        return through_torch();
-    }
     let describe = || -> Result<_> {
         let values = Input::new("values", values)?;
         let stream = Stream::of(&values, stream)?;
@@ -112,10 +89,7 @@ pub(crate) fn resample<'py>(
         let scale = ScaleInput::of(scale, values.device(), &stream)?;
         Ok((values, stream, times, targets, lengths, target_lengths, scale))
     };
-    let (values, stream, times, targets, lengths, target_lengths, scale) = match describe() {
-        Err(_) if torch_op::may_help(py) => return through_torch(),
-        described => described.map_err(fail)?,
-    };
+    let (values, stream, times, targets, lengths, target_lengths, scale) = describe().map_err(fail)?;
 
     let build = || -> Result<_> {
         options::budget(max_memory)?;

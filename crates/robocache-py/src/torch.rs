@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 use robocache::tensor::dlpack::{DlDevice, DlTensor, ExchangeApi, MAJOR_VERSION, describe as describe_tensor};
-use robocache::{DType, Device, Error, ErrorKind, MAX_RANK, OutputSpec, Result};
+use robocache::{DType, Device, ErrorKind, MAX_RANK, OutputSpec, Result};
 
 use crate::input::{Described, Input, Keep};
 use crate::{dlpack, errors};
@@ -19,7 +19,8 @@ pub(crate) struct Torch {
     tensor: Py<PyType>,
     parameter: Py<PyType>,
     is_grad_enabled: Py<PyAny>,
-    forward_ad: Py<PyAny>,
+    /// The names of `torch.autograd.forward_ad`.
+    forward_ad: Py<PyDict>,
     dispatch_modes: Option<Py<PyAny>>,
     functorch_level: Option<Py<PyAny>>,
     api: Option<&'static ExchangeApi>,
@@ -31,13 +32,8 @@ impl Torch {
     /// torch, when `object` is one of its tensors. Never imports torch: without it having been
     /// imported there is no tensor.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> Option<&'static Self> {
-        let py = object.py();
-        let torch = Self::loaded(py)?;
-        let class = object.get_type();
-        if class.is(torch.tensor.bind(py)) || class.is(torch.parameter.bind(py)) {
-            return Some(torch);
-        }
-        object.is_instance(torch.tensor.bind(py)).unwrap_or(false).then_some(torch)
+        let torch = Self::loaded(object.py())?;
+        (torch.is_exact(object) || torch.is_tensor(object)).then_some(torch)
     }
 
     /// torch, when it has been imported.
@@ -45,9 +41,10 @@ impl Torch {
         if let Some(known) = TORCH.get(py) {
             return Some(known);
         }
-        let modules = py.import("sys").and_then(|sys| sys.getattr("modules")).ok()?;
+        static MODULES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let modules = MODULES.import(py, "sys", "modules").ok()?;
         // A torch that is still being imported has no tensors yet; look again at the next call.
-        let module = modules.get_item("torch").ok()?;
+        let module = modules.get_item(intern!(py, "torch")).ok()?;
         let found = Self::new(&module).ok()?;
         Some(TORCH.get_or_init(py, || found))
     }
@@ -60,7 +57,7 @@ impl Torch {
             api: exchange_api(&tensor),
             parameter: module.getattr("nn")?.getattr("Parameter")?.cast_into::<PyType>()?.unbind(),
             is_grad_enabled: module.getattr("is_grad_enabled")?.unbind(),
-            forward_ad: module.getattr("autograd")?.getattr("forward_ad")?.unbind(),
+            forward_ad: module.getattr("autograd")?.getattr("forward_ad")?.cast_into::<PyModule>()?.dict().unbind(),
             dispatch_modes: internal("_len_torch_dispatch_stack"),
             functorch_level: internal("_functorch")
                 .and_then(|level| level.bind(module.py()).getattr("peek_interpreter_stack").map(Bound::unbind).ok()),
@@ -68,58 +65,39 @@ impl Torch {
         })
     }
 
-    fn is_exact(&self, tensor: &Bound<'_, PyAny>) -> bool {
-        let (py, class) = (tensor.py(), tensor.get_type());
+    /// Whether this is a plain tensor, and of no subclass.
+    pub(crate) fn is_exact(&self, object: &Bound<'_, PyAny>) -> bool {
+        let (py, class) = (object.py(), object.get_type());
         class.is(self.tensor.bind(py)) || class.is(self.parameter.bind(py))
     }
 
-    /// Whether a call must go through the op that is registered with torch: a gradient is wanted, a
-    /// mode wants to see it, or a tensor is of a kind that only torch knows how to open. All other
-    /// calls go straight to the engine, which is several times quicker.
-    pub(crate) fn goes_through_op<'a, 'py: 'a>(
-        &self,
-        py: Python<'py>,
-        values: impl IntoIterator<Item = &'a Bound<'py, PyAny>>,
-        others: impl IntoIterator<Item = &'a Bound<'py, PyAny>>,
-    ) -> PyResult<bool> {
-        let tensor = self.tensor.bind(py);
-        let is_foreign =
-            |other: &Bound<'py, PyAny>| !self.is_exact(other) && other.is_instance(tensor).unwrap_or(false);
-        for values in values {
-            if is_foreign(values) || (self.is_exact(values) && self.wants_grad(values)?) {
-                return Ok(true);
-            }
-        }
+    /// Whether this is a tensor of any class.
+    pub(crate) fn is_tensor(&self, object: &Bound<'_, PyAny>) -> bool {
+        is_of(object, self.tensor.bind(object.py()))
+    }
+
+    /// Whether something looks at all calls on tensors: a dispatch mode, functorch (vmap, grad, ...), whose
+    /// tensors may be wrapped, or forward differentiation, whose tangents would be lost without a word.
+    pub(crate) fn is_watching(&self, py: Python<'_>) -> PyResult<bool> {
         if let Some(modes) = &self.dispatch_modes
             && modes.call0(py)?.is_truthy(py)?
         {
             return Ok(true);
         }
-        Ok(others.into_iter().any(is_foreign))
+        if let Some(level) = &self.functorch_level
+            && !level.call0(py)?.is_none(py)
+        {
+            return Ok(true);
+        }
+        // Entering a level of forward differentiation is rare; looking for it costs a load.
+        let level = self.forward_ad.bind(py).get_item(intern!(py, "_current_level"))?;
+        Ok(level.and_then(|level| level.extract::<i64>().ok()).unwrap_or(-1) >= 0)
     }
 
-    /// Whether functorch (vmap, grad, ...) is at work: tensors may then be wrapped.
-    pub(crate) fn in_functorch(&self, py: Python<'_>) -> bool {
-        self.functorch_level.as_ref().is_some_and(|level| level.call0(py).is_ok_and(|level| !level.is_none(py)))
-    }
-
-    /// Describes a tensor. Gradients pass through `values` only, and only backwards.
+    /// Describes a tensor; of its gradients torch has taken care ([`crate::torch_op`]).
     pub(crate) fn describe<'py>(&self, name: &'static str, tensor: &Bound<'py, PyAny>) -> Result<Described<'py>> {
         let py = tensor.py();
         let refused = |error: PyErr| errors::from_python(py, ErrorKind::Unsupported, name, &error);
-        if name == "values" {
-            if self.has_tangent(tensor).map_err(refused)? {
-                return Err(Error::new(
-                    ErrorKind::Unsupported,
-                    "forward-mode gradients are not supported; use backward mode or pass a detached tensor",
-                ));
-            }
-        } else if self.wants_grad(tensor).map_err(refused)? {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                "requires grad, but gradients exist in the values only; pass a detached tensor",
-            ));
-        }
         let described = self.describe_plain(name, tensor)?;
         // Views such as `z.conj().imag` are negated only when read, which DLPack does not tell. They
         // skip every other number, so dense tensors need not be asked.
@@ -165,16 +143,6 @@ impl Torch {
         let py = tensor.py();
         Ok(tensor.getattr(intern!(py, "requires_grad"))?.is_truthy()?
             && self.is_grad_enabled.call0(py)?.is_truthy(py)?)
-    }
-
-    /// Whether a gradient is on its way, forwards.
-    fn has_tangent(&self, tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let py = tensor.py();
-        let forward = self.forward_ad.bind(py);
-        // Entering a level of forward differentiation is rare; looking for it costs a load.
-        let level =
-            forward.getattr(intern!(py, "_current_level")).and_then(|level| level.extract::<i64>()).unwrap_or(-1);
-        Ok(level >= 0 && !forward.call_method1("unpack_dual", (tensor,))?.getattr("tangent")?.is_none())
     }
 
     /// The handle of torch's current stream on a GPU.
@@ -241,6 +209,12 @@ impl Torch {
             Bound::from_owned_ptr_or_err(py, object.cast())
         }
     }
+}
+
+/// `isinstance` by the classes alone: calls nothing, and cannot fail.
+pub(crate) fn is_of(object: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> bool {
+    // SAFETY: both are types, which their references keep alive.
+    unsafe { ffi::PyType_IsSubtype(ffi::Py_TYPE(object.as_ptr()), class.as_type_ptr()) != 0 }
 }
 
 /// The allocation is tried again where the error can be told properly.

@@ -1,93 +1,136 @@
-//! The way to ops that are registered with torch, and from their kernels back to the engine.
-//!
-//! `robocache._torch_ops` registers the ops. A call that torch must see (a gradient, a mode, a wrapped
-//! tensor) goes there; the op's kernel comes back through [`below_torch`], where torch has done its part.
+//! When a call must go through the op that is registered with torch (`robocache._torch_ops`).
 
-use std::cell::Cell;
-
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 
 use crate::cuda;
-use crate::torch::Torch;
+use crate::torch::{Torch, is_of};
 
-thread_local! {
-    static BELOW_TORCH: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Calls a function of this module for the kernel of a registered op: its tensors are plain, and
-/// torch looks after their gradients.
+/// Whether torch must see a call with these arguments: a gradient is wanted, a mode or functorch is at
+/// work, or a tensor is of a kind that only torch knows how to open. All other calls go straight to the
+/// engine, which is several times quicker.
 #[pyfunction]
-#[pyo3(signature = (function, *arguments, **options))]
-pub(crate) fn below_torch<'py>(
-    function: &Bound<'py, PyAny>,
-    arguments: &Bound<'py, PyTuple>,
-    options: Option<&Bound<'py, PyDict>>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let before = BELOW_TORCH.replace(true);
-    let result = function.call(arguments, options);
-    BELOW_TORCH.set(before);
-    result
-}
-
-/// Whether the call must go through the registered op, as far as can be told without opening tensors.
-pub(crate) fn is_needed<'a, 'py: 'a>(
-    py: Python<'py>,
-    values: impl IntoIterator<Item = &'a Bound<'py, PyAny>> + Clone,
-    others: impl IntoIterator<Item = &'a Bound<'py, PyAny>>,
-) -> PyResult<bool> {
-    if BELOW_TORCH.get() || cuda::is_warming_up() {
+#[pyo3(signature = (arguments, options=None))]
+pub(crate) fn torch_must_see(arguments: &Bound<'_, PyTuple>, options: Option<&Bound<'_, PyDict>>) -> PyResult<bool> {
+    let py = arguments.py();
+    let Some(torch) = Torch::loaded(py).filter(|_| !cuda::is_warming_up()) else {
         return Ok(false);
+    };
+    let mut tensors = Tensors { torch, wanted: false, foreign: false };
+    // The first argument, of streams their values, decides about the framework of the results: beside data
+    // of others, tensors are only read.
+    let mut leads = false;
+    for (index, argument) in arguments.iter_borrowed().enumerate() {
+        let found = tensors.look_within(&argument)?;
+        leads |= found && index == 0;
     }
-    match values.clone().into_iter().find_map(Torch::of) {
-        Some(torch) => torch.goes_through_op(py, values, others),
-        None => Ok(false),
+    for (_, option) in options.into_iter().flatten() {
+        let found = tensors.look_within(&option)?;
+        leads |= found && arguments.is_empty();
     }
+    Ok(tensors.wanted || (leads && (tensors.foreign || torch.is_watching(py)?)))
 }
 
-/// Whether a tensor that could not be opened may be one that functorch wrapped, which the registered
-/// op can take. Asked only after a failure, so that other calls do not pay for it.
-pub(crate) fn may_help(py: Python<'_>) -> bool {
-    !BELOW_TORCH.get() && Torch::loaded(py).is_some_and(|torch| torch.in_functorch(py))
+/// What is known about the tensors among some arguments.
+struct Tensors {
+    torch: &'static Torch,
+    /// Whether one of them wants a gradient.
+    wanted: bool,
+    /// Whether one of them is of a subclass.
+    foreign: bool,
 }
 
-/// Makes the call through the registered op.
-#[cold]
-pub(crate) fn call<'py>(
-    py: Python<'py>,
-    op: &str,
-    arguments: impl IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr>,
-    options: &[(&str, Option<&Bound<'py, PyAny>>)],
-) -> PyResult<Bound<'py, PyAny>> {
-    let given = PyDict::new(py);
-    for (name, value) in options {
-        if let Some(value) = value {
-            given.set_item(name, value)?;
+impl Tensors {
+    /// Looks at an argument, or at what a list or tuple holds; says whether there was a tensor.
+    fn look_within(&mut self, argument: &Bound<'_, PyAny>) -> PyResult<bool> {
+        if self.look(argument)? {
+            return Ok(true);
         }
+        let mut found = false;
+        if let Ok(list) = argument.cast_exact::<PyList>() {
+            for item in list {
+                // Lists of anything else hold no tensors, and are not read to their end.
+                if !self.look_into_stream(&item, &mut found)? {
+                    break;
+                }
+            }
+        } else if let Ok(tuple) = argument.cast_exact::<PyTuple>() {
+            for item in tuple.iter_borrowed() {
+                if !self.look_into_stream(&item, &mut found)? {
+                    break;
+                }
+            }
+        }
+        Ok(found)
     }
-    py.import("robocache._torch_ops")?.getattr(op)?.call(arguments.into_pyobject(py)?, Some(&given))
+
+    /// Looks at a tensor or at those of a stream; says whether it is either.
+    fn look_into_stream(&mut self, item: &Bound<'_, PyAny>, found: &mut bool) -> PyResult<bool> {
+        if self.look(item)? {
+            *found = true;
+            return Ok(true);
+        }
+        if !is_of(item, stream_class(item.py())?) {
+            return Ok(false);
+        }
+        if let Some(parts) = parts_of(item) {
+            for index in TENSORS {
+                let part = parts.get_borrowed_item(index)?;
+                *found |= self.look(&part)? && index == 0;
+            }
+        }
+        Ok(true)
+    }
+
+    fn look(&mut self, object: &Bound<'_, PyAny>) -> PyResult<bool> {
+        if self.torch.is_exact(object) {
+            self.wanted = self.wanted || self.torch.wants_grad(object)?;
+            return Ok(true);
+        }
+        let foreign = !object.is_none() && self.torch.is_tensor(object);
+        self.foreign |= foreign;
+        Ok(foreign)
+    }
 }
 
-/// Loads what the gradient of a call needs, when its values want one. The thread is warming up.
+/// `robocache.Stream`.
+pub(crate) fn stream_class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    static STREAM: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    STREAM.import(py, "robocache._stream", "Stream")
+}
+
+/// Which of a stream's parts may be tensors: values, times, lengths and scale.
+const TENSORS: [usize; 4] = [0, 1, 4, 5];
+
+/// What a stream was made of, in the order of its arguments.
+pub(crate) fn parts_of<'py>(stream: &Bound<'py, PyAny>) -> Option<Bound<'py, PyTuple>> {
+    stream.getattr(intern!(stream.py(), "_parts")).ok()?.cast_into().ok()
+}
+
+/// Loads what the gradient of a call needs, when one of its tensors wants one. The thread is warming up.
 pub(crate) fn warm_up_gradient<'py>(
     op: &Bound<'py, PyString>,
     arguments: &Bound<'py, PyTuple>,
     options: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<()> {
     let py = op.py();
-    let values = match (arguments.get_item(0), options) {
-        (Ok(values), _) => Some(values),
-        (Err(_), Some(options)) => options.get_item("values")?,
-        (Err(_), None) => None,
-    };
-    let Some(values) = values else {
+    let Some(torch) = Torch::loaded(py) else {
         return Ok(());
     };
-    if let Some(torch) = Torch::of(&values)
-        && torch.wants_grad(&values)?
-    {
-        let gradients = py.import("robocache._torch_ops")?.getattr("GRADIENTS")?;
-        gradients.get_item(op)?.call(arguments, options)?;
+    let mut tensors = Tensors { torch, wanted: false, foreign: false };
+    for argument in arguments {
+        tensors.look_within(&argument)?;
+    }
+    for (_, option) in options.into_iter().flatten() {
+        tensors.look_within(&option)?;
+    }
+    if tensors.wanted {
+        let gradients = py.import("robocache._torch_ops")?.getattr("GRADIENTS")?.cast_into::<PyDict>()?;
+        if let Some(load) = gradients.get_item(op)? {
+            load.call(arguments, options)?;
+        }
     }
     Ok(())
 }

@@ -266,11 +266,22 @@ VOXELIZE_FAILURES = (
     broken_voxels("unknown device", INVALID, "device", "tpu", device="tpu"),
     broken_voxels("max_memory of no size", INVALID, "max_memory", "lots", max_memory="lots"),
     broken_voxels(
-        "features need a gradient",
+        "points need a gradient",
+        UNSUPPORTED,
+        "points",
+        "features only",
+        points=lambda place: place(CLOUD).requires_grad_(),
+    ),
+    broken_voxels(
+        "hard voxels of features that need a gradient",
         UNSUPPORTED,
         "features",
-        "grad",
-        **_with(features=lambda place: place(_FEATURES).requires_grad_()),
+        "hard voxels",
+        **_with(
+            features=lambda place: place(_FEATURES).requires_grad_(),
+            sparse=True,
+            max_points_per_voxel=2,
+        ),
     ),
 )
 

@@ -10,7 +10,7 @@ import numpy as np
 import cases_clouds
 import cloud_oracle
 import robocache as rc
-from cases_clouds import CLOUD, GRID, INVALID
+from cases_clouds import CLOUD, GRID, INVALID, UNSUPPORTED
 from helpers import FLOATS, assert_same_bits, dtype_of, to_numpy
 from table import Row, Sample, broken_call
 
@@ -77,6 +77,13 @@ TRANSFORM_SAMPLES = (
 )
 broken_transform = broken_call({"points": CLOUD, "pose": np.eye(4, dtype="f4")}, ("points", "pose"))
 TRANSFORM_FAILURES = (
+    broken_transform(
+        "points needs a gradient",
+        UNSUPPORTED,
+        "points",
+        "no gradients",
+        points=lambda place: place(np.zeros((4, 3), "f4")).requires_grad_(),
+    ),
     broken_transform("points in a plane", INVALID, "points", "2", points=np.zeros((4, 2), "f4")),
     broken_transform("points of i64", INVALID, "points", "int64", points=np.zeros((4, 3), "i8")),
     broken_transform("a pose of 3x3", INVALID, "pose", r"\[4,4\]", pose=np.eye(3, dtype="f4")),
@@ -116,6 +123,13 @@ broken_crop = broken_call(
     {"points": CLOUD, "low": (0, 0, 0), "high": (1, 1, 1)}, ("points", "low", "high")
 )
 CROP_FAILURES = (
+    broken_crop(
+        "points needs a gradient",
+        UNSUPPORTED,
+        "points",
+        "no gradients",
+        points=lambda place: place(np.zeros((4, 3), "f4")).requires_grad_(),
+    ),
     broken_crop("points of rank 1", INVALID, "points", r"\[B,N,3\]", points=np.zeros(3, "f4")),
     broken_crop("low of two", INVALID, "low", "three", low=(0, 0)),
     broken_crop("low is a number", INVALID, "low", "three", low=0.0),
@@ -173,6 +187,13 @@ broken_unproject = broken_call(
     {"depth": np.ones((2, 4, 5), "f4"), "intrinsics": np.ones(4, "f4")}, ("depth", "intrinsics")
 )
 UNPROJECT_FAILURES = (
+    broken_unproject(
+        "depth needs a gradient",
+        UNSUPPORTED,
+        "depth",
+        "no gradients",
+        depth=lambda place: place(np.ones((4, 5), "f4")).requires_grad_(),
+    ),
     broken_unproject("depth of rank 1", INVALID, "depth", r"\[B,H,W\]", depth=np.ones(4, "f4")),
     broken_unproject("depth of i32", INVALID, "depth", "int32", depth=np.ones((4, 5), "i4")),
     broken_unproject("five numbers", INVALID, "intrinsics", "fx", intrinsics=np.ones(5, "f4")),
@@ -212,6 +233,13 @@ FARTHEST_SAMPLES = (
 )
 broken_farthest = broken_call({"points": CLOUD, "k": 2}, ("points",))
 FARTHEST_FAILURES = (
+    broken_farthest(
+        "points needs a gradient",
+        UNSUPPORTED,
+        "points",
+        "no gradients",
+        points=lambda place: place(np.zeros((4, 3), "f4")).requires_grad_(),
+    ),
     broken_farthest("points of rank 1", INVALID, "points", r"\[B,N,3\]", points=np.zeros(3, "f4")),
     broken_farthest("k > N", INVALID, "k", "6 of 5", k=6),
     broken_farthest("k < 0", INVALID, "k", "-1", k=-1),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
 
 import cases
@@ -27,6 +28,14 @@ settings.load_profile("robocache")
 def device(request) -> str:
     """Every device that this machine and this build can compute on."""
     return request.param
+
+
+@pytest.fixture
+def fresh_compiler():
+    """What torch.compile has learned from other tests does not matter to this one."""
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
 
 
 def pytest_configure(config) -> None:

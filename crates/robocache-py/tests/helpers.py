@@ -35,6 +35,15 @@ def scaled(count: int) -> int:
     return max(1, round(count * float(os.environ.get("ROBOCACHE_TEST_SCALE", "1"))))
 
 
+def can_compile(device: str) -> bool:
+    """Whether torch.compile with its own backend works here."""
+    try:
+        torch.compile(lambda x: x + 1)(torch.zeros(3, device=device))
+    except Exception:  # Whatever is missing: a C++ compiler, Triton.
+        return False
+    return True
+
+
 def dtype_of(name: str) -> np.dtype:
     """The NumPy dtype of a name, bfloat16 included."""
     return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)

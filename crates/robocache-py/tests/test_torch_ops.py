@@ -15,10 +15,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import robocache as rc
 from gradient_cases import OTHERS, random_call
-from helpers import scaled
+from helpers import can_compile, scaled
 from refusal import assert_refused
 
 HERE = Path(__file__).parent
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 def inputs(device: str, batch: int = 3, samples: int = 20, steps: int = 11, width: int = 4):
@@ -27,13 +28,6 @@ def inputs(device: str, batch: int = 3, samples: int = 20, steps: int = 11, widt
     times = torch.cumsum(torch.rand(batch, samples, generator=generator) + 0.1, 1)
     targets = torch.rand(batch, steps, generator=generator) * times[:, -1:]
     return tuple(x.to(device) for x in (values, times, targets))
-
-
-@pytest.fixture(autouse=True)
-def fresh_compiler():
-    torch.compiler.reset()
-    yield
-    torch.compiler.reset()
 
 
 # -- the registration ---------------------------------------------------------------------------
@@ -76,35 +70,6 @@ def test_opcheck(method, requires_grad, device):
         torch.library.opcheck(torch.ops.robocache.resample_backward.default, backward)
 
 
-def test_opcheck_of_fuse(device):
-    generator = torch.Generator().manual_seed(4)
-    values = [torch.randn(2, 6, 3, generator=generator), torch.randn(5, 4, generator=generator)]
-    times = [torch.arange(6.0), torch.arange(5.0)]
-    targets = torch.rand(2, 7, generator=generator) * 5
-    made = [
-        rc.Stream(v.to(device).requires_grad_(), t.to(device))
-        for v, t in zip(values, times, strict=True)
-    ]
-    rc.fuse(made, targets.to(device))  # registers the ops
-    spec = repr(
-        (
-            ("linear", "slerp"),
-            (None, 0.5),
-            (None, None),
-            (None, "b"),
-            ((True, False, False),) * 2,
-            False,
-        )
-    )
-    tensors = (
-        [v.to(device).requires_grad_() for v in values],
-        [x.to(device) for x in (targets, *times)],
-    )
-    for flags in ((False, False), (True, True)):
-        arguments = (*tensors, spec, "clamp", None, *flags, None, None, True)
-        torch.library.opcheck(torch.ops.robocache.fuse.default, arguments)
-
-
 def test_signature_and_help_are_those_of_the_engine():
     import inspect
     import pickle
@@ -141,14 +106,6 @@ def test_compiled_without_a_graph_break(backend, requires_grad, device):
         (mine,) = torch.autograd.grad(got.square().sum(), values)
         (theirs,) = torch.autograd.grad(want.square().sum(), values)
         assert torch.equal(mine, theirs)
-
-
-def can_compile(device: str) -> bool:
-    try:
-        torch.compile(lambda x: x + 1)(torch.zeros(3, device=device))
-    except Exception:  # Whatever is missing: a C++ compiler, Triton.
-        return False
-    return True
 
 
 def test_compiled_once_for_all_sizes():

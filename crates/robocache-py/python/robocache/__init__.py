@@ -21,13 +21,9 @@ from robocache._core import (
     Finding,
     StreamInfo,
     __version__,
-    farthest_points,
     synchronize,
-    transform_points,
-    unproject,
     warmup,
 )
-from robocache._core import FuseStream as Stream
 from robocache._data import Ingested, dataset, ingest, open
 from robocache._errors import (
     CorruptData,
@@ -41,7 +37,7 @@ from robocache._errors import (
     Unsupported,
 )
 from robocache._loader import Loader
-from robocache._ops import fuse, resample
+from robocache._ops import farthest_points, fuse, resample, transform_points, unproject
 from robocache._points import (
     Cropped,
     SparseVoxels,
@@ -50,6 +46,7 @@ from robocache._points import (
     voxelize_depth,
     voxelize_pointcloud,
 )
+from robocache._stream import Stream
 
 __all__ = [
     "Cache",

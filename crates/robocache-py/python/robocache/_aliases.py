@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from robocache._core import FuseStream
 from robocache._ops import fuse, resample
+from robocache._stream import Stream
 
 Backend = Literal["cpu", "cuda"] | None
 
@@ -47,5 +47,5 @@ def fuse_multimodal(
     backend: Backend = None,
 ) -> Any:
     """`fuse` of three streams: values and stamps of each, then the targets."""
-    streams = [FuseStream(s1, t1), FuseStream(s2, t2), FuseStream(s3, t3)]
+    streams = [Stream(s1, t1), Stream(s2, t2), Stream(s3, t3)]
     return fuse(streams, targets, device=backend)

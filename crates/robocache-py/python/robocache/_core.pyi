@@ -1,8 +1,10 @@
-from collections.abc import Callable, ItemsView, Iterator, KeysView, Sequence, ValuesView
+from collections.abc import ItemsView, Iterator, KeysView, Sequence, ValuesView
 from typing import Any, Literal, Protocol, TypeVar, final, overload
 
 import numpy as np
 import numpy.typing as npt
+
+from robocache._stream import Stream as FusedStream
 
 __all__ = [
     "Batches",
@@ -16,13 +18,11 @@ __all__ = [
     "EpisodeInfo",
     "Episodes",
     "Finding",
-    "FuseStream",
     "Order",
     "Stream",
     "StreamInfo",
     "Windows",
     "__version__",
-    "below_torch",
     "command_line",
     "crop_box",
     "farthest_points",
@@ -35,6 +35,7 @@ __all__ = [
     "resample",
     "resample_backward",
     "synchronize",
+    "torch_must_see",
     "transform_points",
     "unproject",
     "voxelize",
@@ -140,9 +141,9 @@ def resample_backward(
     target_lengths: _HasDLPack | _Numbers | None = None,
     check: bool = True,
 ) -> _Values: ...
-def below_torch(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any: ...
+def torch_must_see(arguments: tuple[Any, ...], options: dict[str, Any] | None = None) -> bool: ...
 def fuse(
-    streams: Sequence[FuseStream],
+    streams: Sequence[FusedStream],
     targets: _HasDLPack | _Numbers,
     *,
     out_dtype: Any = None,
@@ -175,38 +176,6 @@ def voxelize(
     max_memory: int | str | None = None,
     check: bool = True,
 ) -> Any: ...
-
-@final
-class FuseStream:
-    def __new__(
-        cls,
-        values: _HasDLPack | _Numbers | None = None,
-        times: _HasDLPack | _Numbers | None = None,
-        *,
-        method: _Method | None = None,
-        max_gap: float | None = None,
-        lengths: _HasDLPack | _Numbers | None = None,
-        scale: _HasDLPack | float | None = None,
-        dim: int | None = None,
-        name: str | None = None,
-    ) -> FuseStream: ...
-    @property
-    def values(self) -> Any: ...
-    @property
-    def times(self) -> Any: ...
-    @property
-    def method(self) -> Any: ...
-    @property
-    def max_gap(self) -> Any: ...
-    @property
-    def lengths(self) -> Any: ...
-    @property
-    def scale(self) -> Any: ...
-    @property
-    def dim(self) -> int | None: ...
-    @property
-    def name(self) -> str | None: ...
-
 def group_points(
     points: _HasDLPack | _Numbers,
     *,

@@ -1,42 +1,78 @@
-"""The ops as users call them.
+"""The engine as the package calls it: so that torch can look into calls.
 
-Each is the engine's own function behind a thin one of Python, which torch.compile can look into: what
-it finds in `_torchdynamo_inline` it traces instead, and that calls the op registered with torch. Here
-nothing imports torch, and a call that nobody traces pays for one more frame only.
+A call that torch must see (a gradient is wanted, a mode or functorch is at work, a tensor is of a
+subclass) goes to the function of the same name in `_torch_ops`, which calls the op registered with torch;
+and so does one that torch.compile traces, which follows `_torchdynamo_inline`. Here nothing imports torch,
+and other calls pay for one more frame only.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from robocache import _core
+from robocache._core import torch_must_see
 
 if TYPE_CHECKING:
-    from robocache._core import fuse, resample
+    from robocache._core import farthest_points, fuse, resample, transform_points, unproject
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def _traceable(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` of the engine, such that torch.compile makes it a node of its graph."""
+def _traceable(function: _Function) -> _Function:
+    """`function`, such that torch sees it where it must."""
     name = function.__name__
+
+    def in_graph(*arguments: Any, **options: Any) -> Any:
+        return getattr(_torch_ops(), name)(*arguments, **options)
 
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
+        if torch_must_see(arguments, options):
+            return in_graph(*arguments, **options)
         return function(*arguments, **options)
-
-    def in_graph(*arguments: Any, **options: Any) -> Any:
-        from robocache import _torch_ops
-
-        return getattr(_torch_ops, name)(*arguments, **options)
 
     call.__module__ = "robocache"
     call._torchdynamo_inline = in_graph  # type: ignore[attr-defined]
-    return call
+    return call  # type: ignore[return-value]
+
+
+def engine(*tensors: Any) -> Any:
+    """What computes a call with these tensors, the first of which is the data: `_core` or `_torch_ops`."""
+    return _torch_ops() if torch_must_see(tensors) else _core
+
+
+def _torch_ops(*_: Any) -> Any:
+    from robocache import _torch_ops
+
+    return _torch_ops
+
+
+engine._torchdynamo_inline = _torch_ops  # type: ignore[attr-defined]
+
+
+@_traceable
+def wait_for(count: Any, most: int) -> int:
+    """A number that an op counted, at most `most`: this waits for a GPU."""
+    # A call that only warms up counts nothing, so any number may stand there.
+    return min(max(int(count), 0), most)
 
 
 if not TYPE_CHECKING:
+    farthest_points = _traceable(_core.farthest_points)
     fuse = _traceable(_core.fuse)
     resample = _traceable(_core.resample)
+    transform_points = _traceable(_core.transform_points)
+    unproject = _traceable(_core.unproject)
 
-__all__ = ["fuse", "resample"]
+__all__ = [
+    "engine",
+    "farthest_points",
+    "fuse",
+    "resample",
+    "transform_points",
+    "unproject",
+    "wait_for",
+]

@@ -1,12 +1,17 @@
-"""Point clouds: the sparse form of `voxelize`, and what waits for a number before it allocates."""
+"""Point clouds: the sparse form of `voxelize`, and what waits for a number before it allocates.
+
+torch.compile traces these functions; what they call of the engine becomes a node of its graph.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from robocache import _core
+from robocache import _core, _ops
 from robocache._arguments import flag, invalid, whole
+
+REDUCES_FEATURES = ("sum", "mean", "max", "min")
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,11 @@ def voxelize(
 
     What has a batch of 1 is shared by the batch.
 
+    torch: gradients pass through the features of "sum", "mean", "max" and "min" (to the first point that
+    holds the value), dense and sparse, backward and once; the same bits on every run. Points and hard
+    voxels have none. `torch.compile` makes such a call a node of its graph, also a sparse one: static with
+    `max_voxels`, of a size that is known when it runs without. `torch.func.vmap` maps dense grids.
+
     Returns:
         `[B,X,Y,Z]`, or `[B,X,Y,Z,F]` for features (without B for `[N,3]`), in the framework of
         `points`; with the counts and the dropped, in this order, where they were asked for. A sparse
@@ -118,13 +128,13 @@ def voxelize(
         ):
             if value is not None:
                 raise invalid(name, "only a sparse grid has one; pass sparse=True", "voxelize")
-        return _core.voxelize(
+        return _ops.engine(points, features, lengths, out).voxelize(
             points,
             features,
             origin=origin,
             voxel_size=voxel_size,
             shape=shape,
-            reduce=reduce,  # type: ignore[arg-type]
+            reduce=reduce,
             lengths=lengths,
             dtype=dtype,
             fill=fill,
@@ -138,12 +148,13 @@ def voxelize(
         )
     if out is not None:
         raise invalid("out", "a sparse grid allocates its results", "voxelize")
-    reduces = reduce in ("sum", "mean", "max", "min")
+    reduces = reduce in REDUCES_FEATURES
     if dtype is not None and not reduces:
         raise invalid("dtype", "a sparse grid has one only for reduced features", "voxelize")
     grid = {"origin": origin, "voxel_size": voxel_size, "shape": shape}
     rows = None if max_voxels is None else whole("max_voxels", max_voxels, 0, op="voxelize")
-    groups = _core.group_points(
+    engine = _ops.engine(points, features, lengths)
+    groups = engine.group_points(
         points,
         **grid,
         lengths=lengths,
@@ -154,16 +165,16 @@ def voxelize(
         check=check,
     )
     if rows is None:
-        # The one place that waits. Bounded by the points: a call that only warms up counts nothing.
-        rows = min(max(int(groups[5]), 0), len(groups[0]))
+        # The one place that waits.
+        rows = _ops.wait_for(groups[5], len(groups[0]))
     found = list(
-        _core.gather_voxels(
+        engine.gather_voxels(
             points,
             features,
             groups,
             rows,
             **grid,
-            reduce=reduce,  # type: ignore[arg-type]
+            reduce=reduce,
             dtype=dtype,
             max_points=max_points_per_voxel,
             stream=stream,
@@ -214,7 +225,7 @@ def crop_box(
     """
     if flag("compact", compact, "crop_box") and out is not None:
         raise invalid("out", "compacted points are allocated", "crop_box")
-    found = _core.crop_box(
+    found = _ops.engine(points, lengths, out).crop_box(
         points,
         low,
         high,
@@ -228,9 +239,9 @@ def crop_box(
     if not compact:
         return found
     moved, index, kept = found
-    # The one place that waits. Bounded by the points: a call that only warms up counts nothing.
-    most = int(kept.max()) if kept.ndim and len(kept) else int(kept) if not kept.ndim else 0
-    most = min(max(most, 0), index.shape[-1])
+    # The one place that waits.
+    longest = kept.max() if kept.ndim and len(kept) else kept
+    most = _ops.wait_for(longest, index.shape[-1]) if not longest.ndim else 0
     return Cropped(moved[..., :most, :], index[..., :most], kept)
 
 
@@ -291,7 +302,8 @@ def voxelize_depth(
     """Depth images to a grid: `unproject`, then `voxelize`, bit for bit.
 
     What lies outside of the grid is dropped, and so is masked depth: `return_dropped` counts both.
-    The points are temporary: 12 bytes for each pixel until the call is done.
+    The points are temporary: 12 bytes for each pixel until the call is done. torch: as `voxelize`, with
+    gradients in the features and none in the depth.
 
     Args:
         depth, intrinsics, extrinsics, depth_scale: as for `unproject`.
@@ -303,7 +315,7 @@ def voxelize_depth(
     """
     if "lengths" in options:
         raise invalid("lengths", "an image has no padding", "voxelize_depth")
-    points = _core.unproject(
+    points = _ops.unproject(
         depth, intrinsics, extrinsics, depth_scale, device=device, stream=stream
     )
     return voxelize(
@@ -329,7 +341,7 @@ def voxelize_pointcloud(
     """The older name of `voxelize`: occupancy and counts in int32, `backend` for `device`."""
     if backend not in (None, "cpu", "cuda"):
         raise invalid("backend", f"expected cpu or cuda, got {backend!r}", "voxelize_pointcloud")
-    reduces = mode in ("sum", "mean", "max", "min")
+    reduces = mode in REDUCES_FEATURES
     return voxelize(
         points,
         features if reduces else None,

@@ -12,20 +12,26 @@ import torch
 from torch import Tensor
 
 from robocache import _core
-from robocache._torch_library import (
-    Op,
+from robocache._stream import Stream
+from robocache._torch_arguments import (
+    IN_VALUES,
     as_dtype,
     as_factor,
+    as_name,
     as_tensor,
-    call,
+    as_text,
+    chosen,
     common_batch,
     method_of,
     name_of_method,
-    only_in_values,
+    refuse_gradients,
     refuse_options,
     refuse_tangents,
+    spread,
+    with_batch,
 )
-from robocache._torch_resample import reads_values
+from robocache._torch_library import Op, call
+from robocache._torch_resample import load_gradient, reads_values
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,13 @@ class _Streams:
         ]
         return targets, target_lengths, streams
 
+    def axes(self) -> list[int | None]:
+        """For each of those tensors: its axes beside the batch; a scale never has one."""
+        found: list[int | None] = [1, 0] if self.has_target_lengths else [1]
+        for parts in self.tensors:
+            found += [own for own, is_there in zip((1, 0, None), parts, strict=True) if is_there]
+        return found
+
 
 def fuse(
     streams: Any,
@@ -85,7 +98,7 @@ def fuse(
     op = "fuse"
     refuse_options(op, out=out, stream=stream)
     targets, target_lengths = as_tensor(targets), as_tensor(target_lengths)
-    only_in_values(op, targets=targets, target_lengths=target_lengths)
+    refuse_gradients(op, IN_VALUES, targets=targets, target_lengths=target_lengths)
     values, others = [], [targets, *([] if target_lengths is None else [target_lengths])]
     present = []
     for each in streams:
@@ -94,10 +107,10 @@ def fuse(
             as_tensor(each.lengths),
             as_factor(each.scale),
         )
-        only_in_values(op, times=times, lengths=lengths, scale=scale)
+        refuse_gradients(op, IN_VALUES, times=times, lengths=lengths, scale=scale)
         if each.values is not None:
             values.append(as_tensor(each.values))
-            refuse_tangents(op, values[-1])
+            refuse_tangents(op, "values", values[-1])
         given = (times, lengths, scale)
         others += [tensor for tensor in given if tensor is not None]
         present.append((times is not None, lengths is not None, scale is not None))
@@ -109,21 +122,24 @@ def fuse(
         tuple(present),
         target_lengths is not None,
     )
-    results = torch.ops.robocache.fuse(
+    results = call(
+        op,
         values,
         others,
         str(spec),
-        extrapolate,
+        as_name("extrapolate", extrapolate, op),
         as_dtype(out_dtype, op),
         return_valid,
         return_age,
-        None if device is None else str(device),
-        None if max_memory is None else str(max_memory),
+        as_text(device),
+        as_text(max_memory),
         check,
     )
-    wanted = (True, return_valid, return_age)
-    found = tuple(result for result, is_wanted in zip(results, wanted, strict=True) if is_wanted)
-    return found if len(found) > 1 else found[0]
+    return chosen(results, (True, return_valid, return_age))
+
+
+_DTYPES = (torch.float32, torch.bool, torch.float32)
+"""Of the result, where nothing says another, of `valid` and of `age`."""
 
 
 def _fuse_kernel(
@@ -137,12 +153,12 @@ def _fuse_kernel(
     device: str | None,
     max_memory: str | None,
     check: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, ...]:
     spec = _Streams.of(streams)
     targets, target_lengths, parts = spec.split(others)
     left = iter(values)
     made = [
-        _core.FuseStream(
+        Stream(
             None if times is None else next(left),
             times,
             method=method_of(method),
@@ -156,12 +172,11 @@ def _fuse_kernel(
             parts, spec.methods, spec.gaps, spec.dims, spec.names, strict=True
         )
     ]
-    results = _core.below_torch(
-        _core.fuse,
+    found = _core.fuse(
         made,
         targets,
         out_dtype=out_dtype,
-        extrapolate=extrapolate,
+        extrapolate=extrapolate,  # type: ignore[arg-type]
         target_lengths=target_lengths,
         return_valid=return_valid,
         return_age=return_age,
@@ -169,10 +184,7 @@ def _fuse_kernel(
         max_memory=max_memory,
         check=check,
     )
-    given = iter(results if isinstance(results, tuple) else (results,))
-    result = next(given)
-    valid = next(given) if return_valid else result.new_empty((0,), dtype=torch.bool)
-    return result, valid, next(given) if return_age else result.new_empty((0,))
+    return spread(found, (True, return_valid, return_age), _DTYPES, (values or [targets])[0])
 
 
 def _fuse_fake(
@@ -192,7 +204,7 @@ def _fuse_fake(
     for times, lengths, _scale in parts:
         tensors += [("times", times, 1), ("lengths", lengths, 0)]
     batch = common_batch("fuse", *tensors)
-    steps = (targets.shape[-1],) if batch is None else (batch, targets.shape[-1])
+    steps = with_batch(batch, targets.shape[-1])
     if out_dtype is None:
         scales = [scale for times, _, scale in parts if times is not None]
         dtypes = [
@@ -204,10 +216,7 @@ def _fuse_fake(
     return (
         like.new_empty((*steps, sum(spec.columns(values))), dtype=out_dtype),
         like.new_empty((*steps, count) if return_valid else (0,), dtype=torch.bool),
-        like.new_empty(
-            (*steps, count) if return_age else (0,),
-            dtype=torch.float32 if return_age else out_dtype,
-        ),
+        like.new_empty((*steps, count) if return_age else (0,), dtype=torch.float32),
     )
 
 
@@ -260,6 +269,14 @@ def _fuse_gradient(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Any, ...]:
     return (results, [None] * len(others), *(None,) * 8)
 
 
+def load_gradients(streams: Any, targets: Any, **options: Any) -> None:
+    """Called by `warmup`, as `load_gradient` of each stream that wants a gradient."""
+    for each in streams:
+        if isinstance(each.values, Tensor) and each.values.requires_grad:
+            given = {"method": each.method, "lengths": each.lengths, **options}
+            load_gradient(each.values, each.times, targets, **given)
+
+
 FUSE = Op(
     name="fuse",
     schema="(Tensor[] values, Tensor[] others, str streams, str extrapolate, "
@@ -267,7 +284,11 @@ FUSE = Op(
     "str? max_memory, bool check) -> (Tensor, Tensor, Tensor)",
     kernel=_fuse_kernel,
     fake=_fuse_fake,
-    inner=None,
+    inner={
+        0: lambda values, *_: [2] * len(values),
+        1: lambda _values, _others, streams, *_: _Streams.of(streams).axes(),
+    },
     backward=_fuse_gradient,
     setup_context=_fuse_setup,
+    within="values",
 )

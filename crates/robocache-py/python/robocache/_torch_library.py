@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from robocache._errors import InvalidArgument, Unsupported
+from robocache._errors import Unsupported
+from robocache._torch_arguments import no_forward_mode
 
 if not hasattr(torch.library, "register_vmap"):
     raise Unsupported(
@@ -27,9 +28,14 @@ _LIBRARY = _TORCH.library.Library("robocache", "DEF")
 Tensor = torch.Tensor
 
 
+Axes = int | list[int | None] | Callable[..., Any]
+"""How many axes a tensor argument has beside the batch; for a list of tensors a list of them, None
+where there is never a batch. A function is asked with all arguments, what is mapped over in front."""
+
+
 @dataclass(frozen=True)
 class Op:
-    """One registered op. All arguments are positional, tensors are what has an entry in `inner`."""
+    """One registered op. All arguments are positional."""
 
     name: str
     schema: str
@@ -38,15 +44,19 @@ class Op:
     """Computes it on plain tensors of any device."""
     fake: Callable[..., Any]
     """Makes empty results of the right shape."""
-    inner: dict[int, int] | None
-    """By position of a tensor argument: its axes beside the batch. None: vmap is refused."""
-    backward: Callable[..., Any]
-    """As for `torch.library.register_autograd`."""
-    setup_context: Callable[..., None]
+    inner: dict[int, Axes] | None
+    """By position of an argument that may have a batch. None: vmap is refused."""
+    backward: Callable[..., Any] | None = None
+    """As for `torch.library.register_autograd`. None: there is no gradient."""
+    setup_context: Callable[..., None] = lambda ctx, inputs, output: None
+    of: str = ""
+    """The op that it is a part of, which errors name."""
+    within: str = ""
+    """The argument in which there is a gradient."""
     shape: int | None = None
-    """The position of an argument that is the shape of the only result."""
-    shaped: int | None = None
-    """The position of a tensor of that shape."""
+    """Of a gradient: the position of an argument that is the shape of the result."""
+    full: tuple[int, ...] = ()
+    """Positions of tensors that must have the batch if there is one."""
 
 
 _FUNCTIONS: dict[str, type[torch.autograd.Function]] = {}
@@ -57,19 +67,65 @@ def register(op: Op) -> None:
     _LIBRARY.define(f"{op.name}{op.schema}", tags=(torch.Tag.pt2_compliant_tag,))
     _LIBRARY.impl(op.name, op.kernel, "CompositeExplicitAutograd")
     torch.library.register_fake(name, op.fake, lib=_LIBRARY)
-    torch.library.register_autograd(name, op.backward, setup_context=op.setup_context, lib=_LIBRARY)
-    rule = _no_vmap(op.name) if op.inner is None else _vmap_rule(op, op.inner)
+    rule = _no_vmap(op.of or op.name) if op.inner is None else _vmap_rule(op)
     torch.library.register_vmap(name, rule, lib=_LIBRARY)
-    # functorch does not look into the gradient of a registered op, but into a Function.
+    if op.backward is not None:
+        setup = op.setup_context
+        torch.library.register_autograd(name, op.backward, setup_context=setup, lib=_LIBRARY)
+        _FUNCTIONS[op.name] = _function(op, op.backward, rule)
+
+
+def _function(
+    op: Op, gradient: Callable[..., Any], rule: Callable[..., Any]
+) -> type[torch.autograd.Function]:
+    """functorch does not look into the gradient of a registered op, but into a Function.
+
+    And a Function does not look into lists, so it takes what is in them, and last how long they are.
+    """
+
+    def forward(*flat: Any) -> Any:
+        return overload(op.name)(*_nested(flat))
+
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        op.setup_context(ctx, _nested(inputs), output)
+
+    def backward(ctx: Any, *grads: Any) -> Any:
+        *found, _ = _flat(gradient(ctx, *grads))
+        return (*found, None)
+
+    def vmap(info: Any, in_dims: tuple[Any, ...], *flat: Any) -> Any:
+        return rule(info, _nested((*in_dims[:-1], flat[-1])), *_nested(flat))
+
     members = {
-        "forward": lambda *arguments: overload(op.name)(*arguments),
-        "setup_context": op.setup_context,
-        "backward": op.backward,
-        "jvp": no_forward_mode,
-        "vmap": rule,
+        "forward": forward,
+        "setup_context": setup_context,
+        "backward": backward,
+        "jvp": lambda *_: no_forward_mode(op.of or op.name, op.within),
+        "vmap": vmap,
     }
     methods = {key: staticmethod(member) for key, member in members.items()}
-    _FUNCTIONS[op.name] = type(f"{op.name}_function", (torch.autograd.Function,), methods)
+    return type(f"{op.name}_function", (torch.autograd.Function,), methods)
+
+
+def _flat(arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """Arguments with the tensors of lists one by one, and last the lengths of those lists."""
+    flat: list[Any] = []
+    lengths: list[int | None] = []
+    for argument in arguments:
+        is_list = isinstance(argument, list) and all(
+            item is None or isinstance(item, Tensor) for item in argument
+        )
+        flat += argument if is_list else [argument]
+        lengths.append(len(argument) if is_list else None)
+    return (*flat, tuple(lengths))
+
+
+def _nested(flat: Sequence[Any]) -> tuple[Any, ...]:
+    """The opposite of `_flat`."""
+    left = iter(flat[:-1])
+    return tuple(
+        next(left) if length is None else [next(left) for _ in range(length)] for length in flat[-1]
+    )
 
 
 def overload(name: str) -> Any:
@@ -78,17 +134,13 @@ def overload(name: str) -> Any:
 
 def call(name: str, *arguments: Any) -> Any:
     """Calls an op as it can be seen best: by functorch, or by everybody else."""
-    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
-        return _FUNCTIONS[name].apply(*arguments)  # type: ignore[no-untyped-call]
+    if (
+        name in _FUNCTIONS
+        and not torch.compiler.is_compiling()
+        and torch._C._are_functorch_transforms_active()
+    ):
+        return _FUNCTIONS[name].apply(*_flat(arguments))  # type: ignore[no-untyped-call]
     return overload(name)(*arguments)
-
-
-def no_forward_mode(*_: Any) -> Any:
-    raise Unsupported(
-        "resample: values: forward-mode gradients are not supported; use backward mode",
-        op="resample",
-        argument="values",
-    )
 
 
 # -- vmap -------------------------------------------------------------------------------------
@@ -103,39 +155,87 @@ def _no_vmap(op: str) -> Callable[..., Any]:
     return rule
 
 
-def _vmap_rule(op: Op, inner_axes: dict[int, int]) -> Callable[..., Any]:
+@dataclass
+class _Place:
+    """Where a tensor stands among the arguments: in them, or in a list that is one of them."""
+
+    holder: list[Any]
+    index: int
+    inner: int | None
+    """Its axes beside the batch."""
+    mapped: bool
+    """Whether vmap has put an axis in front."""
+    full: bool = False
+    """Whether it must have the batch."""
+
+    @property
+    def tensor(self) -> Tensor:
+        found: Tensor = self.holder[self.index]
+        return found
+
+    @property
+    def own(self) -> torch.Size:
+        """The shape without any batch."""
+        return self.tensor.shape[self.tensor.dim() - (self.inner or 0) :]
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether the call as it was written has one here."""
+        return self.inner is not None and self.tensor.dim() - self.mapped > self.inner
+
+
+def _moved(tensor: Any, axis: int | None) -> Any:
+    return tensor if axis is None else tensor.movedim(axis, 0)
+
+
+def _places(op: Op, given: list[Any], in_dims: Sequence[Any]) -> list[_Place]:
+    """Every tensor of a call, with the axes that are mapped over moved to the front."""
+    for index, dims in enumerate(in_dims):
+        if isinstance(given[index], (list, tuple)):
+            dims = dims or [None] * len(given[index])
+            given[index] = [_moved(x, axis) for x, axis in zip(given[index], dims, strict=True)]
+        else:
+            given[index] = _moved(given[index], dims)
+    places = []
+    for index, dims in enumerate(in_dims):
+        inner = (op.inner or {}).get(index)
+        axes: int | list[int | None] | None = inner(*given) if callable(inner) else inner
+        if isinstance(given[index], list) and isinstance(axes, list):
+            for each, own in enumerate(axes):
+                mapped = dims is not None and dims[each] is not None
+                places.append(_Place(given[index], each, own, mapped))
+        elif isinstance(given[index], Tensor) and not isinstance(axes, list):
+            places.append(_Place(given, index, axes, dims is not None, index in op.full))
+    return places
+
+
+def _vmap_rule(op: Op) -> Callable[..., Any]:
     """vmap adds a batch axis in front: it becomes the op's own, or one with it."""
 
-    def rule(info: Any, in_dims: Sequence[int | None], *arguments: Any) -> tuple[Any, Any]:
+    def rule(info: Any, in_dims: Sequence[Any], *arguments: Any) -> tuple[Any, Any]:
         size = info.batch_size
         given = list(arguments)
-        mapped = set()
-        for place in inner_axes:
-            if in_dims[place] is not None:
-                given[place] = given[place].movedim(in_dims[place], 0)
-                mapped.add(place)
-        batches = [
-            given[place].shape[given[place].dim() - inner - 1]
-            for place, inner in inner_axes.items()
-            if given[place] is not None and given[place].dim() - (place in mapped) > inner
-        ]
+        places = _places(op, given, in_dims)
+        batches = [x.tensor.shape[x.mapped] for x in places if x.has_batch]
         batch = max((b for b in batches if b != 1), default=1) if 0 not in batches else 0
-        for place, inner in inner_axes.items():
-            tensor = given[place]
-            if tensor is None:
-                continue
-            if place not in mapped:
-                if not batches and place != op.shaped:
-                    continue  # shared by all
-                tensor = tensor.unsqueeze(0)
-            own = tensor.shape[tensor.dim() - inner :]
-            if tensor.dim() == inner + 1:
-                tensor = tensor.unsqueeze(1)
-            if batches or place == op.shaped:
+        for place in places:
+            if place.inner is None and place.mapped:
+                text = "torch.func.vmap over something that has no batch, such as a scale"
+                name = op.of or op.name
+                raise Unsupported(f"{name}: {text}, is not supported", op=name)
+            if not (place.mapped or place.has_batch or place.full):
+                continue  # shared by all
+            tensor, own = place.tensor, place.own
+            tensor = tensor if place.mapped else tensor.unsqueeze(0)
+            tensor = tensor if place.has_batch else tensor.unsqueeze(1)
+            if batches or place.full:
                 tensor = tensor.expand(size, batch, *own)
-            given[place] = tensor.reshape(-1, *own)
+            place.holder[place.index] = tensor.reshape(-1, *own)
         if op.shape is None:
-            results = [_split(x, size, batch, bool(batches)) for x in call(op.name, *given)]
+            found = call(op.name, *given)
+            if isinstance(found, Tensor):
+                return _split(found, size, batch, bool(batches)), 0
+            results = [_split(x, size, batch, bool(batches)) for x in found]
             return tuple(results), (0,) * len(results)
         # Where the batch shares its values, the gradients of its rows are added up.
         shape = given[op.shape]
@@ -150,122 +250,6 @@ def _vmap_rule(op: Op, inner_axes: dict[int, int]) -> Callable[..., Any]:
 
 def _split(result: Tensor, size: int, batch: int, has_batch: bool) -> Tensor:
     """The axes of vmap and of the op apart again; a result that is not there has neither."""
-    if result.dim() == 1:
+    if result.dim() == 1 and result.shape[0] != size * batch:
         return result.new_empty(size, 0)
     return result.view(size, batch, *result.shape[1:]) if has_batch else result
-
-
-# -- what ops share ---------------------------------------------------------------------------
-
-
-def no_second_gradient(op: str) -> Callable[..., Any]:
-    def backward(ctx: Any, *_: Any) -> Any:
-        raise Unsupported(
-            f"{op}: the gradient of a gradient (double backward) is not supported", op=op
-        )
-
-    return backward
-
-
-def as_tensor(argument: Any) -> Any:
-    """Stamps, targets and lengths as a tensor; lists and arrays keep the type NumPy gives them."""
-    if argument is None or isinstance(argument, Tensor):
-        return argument
-    if hasattr(argument, "__dlpack__") and not hasattr(argument, "__array__"):
-        return _TORCH.from_dlpack(argument)
-    import numpy as np
-
-    return torch.as_tensor(np.asarray(argument))
-
-
-def as_factor(scale: Any) -> Tensor | None:
-    """A scale as a tensor; numbers stay on the host, beside data on any device."""
-    if scale is None or isinstance(scale, Tensor):
-        return scale
-    if isinstance(scale, (int, float)):
-        return torch.tensor(float(scale), dtype=torch.float32)
-    found: Tensor = as_tensor(scale)
-    return found
-
-
-def as_dtype(given: Any, op: str) -> torch.dtype | None:
-    """A dtype of torch or NumPy, or the name of one."""
-    if given is None or isinstance(given, torch.dtype):
-        return given
-    found = getattr(torch, getattr(given, "__name__", str(given)), None)
-    if not isinstance(found, torch.dtype):
-        raise InvalidArgument(
-            f"{op}: out_dtype: expected a dtype, got {given!r}", op=op, argument="out_dtype"
-        )
-    return found
-
-
-def name_of_method(method: Any, op: str) -> str:
-    """The method as a text, as a schema can hold it: `linear` or `linear:0:7,slerp:7:11`."""
-    if isinstance(method, str):
-        return method
-    try:
-        return ",".join(f"{name}:{int(start)}:{int(end)}" for name, start, end in method)
-    except (TypeError, ValueError):
-        raise InvalidArgument(
-            f"{op}: method: expected a name or a list of (name, start, end), got {method!r}",
-            op=op,
-            argument="method",
-        ) from None
-
-
-def method_of(text: str) -> Any:
-    """The opposite of `name_of_method`."""
-    if ":" not in text:
-        return text
-    ranges = [part.split(":") for part in text.split(",")]
-    return [(name, int(start), int(end)) for name, start, end in ranges]
-
-
-def refuse(op: str, argument: str, message: str) -> None:
-    raise Unsupported(f"{op}: {argument}: {message}", op=op, argument=argument)
-
-
-def refuse_options(op: str, **options: Any) -> None:
-    for argument, given in options.items():
-        if given is not None:
-            text = "cannot be used where torch must see the call (gradients, torch.compile, modes, "
-            refuse(op, argument, text + "functorch, tensor subclasses)")
-
-
-def only_in_values(op: str, **others: Tensor | None) -> None:
-    """Gradients exist in the values only."""
-    if not torch.is_grad_enabled():
-        return
-    for argument, tensor in others.items():
-        if tensor is not None and tensor.requires_grad:
-            refuse(
-                op,
-                argument,
-                "requires grad, but gradients exist in the values only; pass a detached tensor",
-            )
-
-
-def refuse_tangents(op: str, values: Tensor) -> None:
-    """Forward-mode gradients would be lost without a word."""
-    if torch.compiler.is_compiling():
-        return
-    forward: Any = torch.autograd.forward_ad
-    if forward._current_level >= 0 and forward.unpack_dual(values).tangent is not None:
-        no_forward_mode()
-
-
-def common_batch(op: str, *tensors: tuple[str, Tensor | None, int]) -> Any:
-    """The batch that (name, tensor, axes beside the batch) agree on; None without any."""
-    batch = None
-    for name, tensor, inner in tensors:
-        if tensor is None or tensor.dim() == inner:
-            continue
-        size = tensor.shape[0]
-        if batch is None or batch == 1:
-            batch = size
-        elif size not in (1, batch):
-            raise InvalidArgument(
-                f"{op}: {name}: batch of {size}, expected {batch}", op=op, argument=name
-            )
-    return batch

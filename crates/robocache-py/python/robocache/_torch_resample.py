@@ -8,20 +8,26 @@ import torch
 from torch import Tensor
 
 from robocache import _core
-from robocache._torch_library import (
-    Op,
+from robocache._torch_arguments import (
+    IN_VALUES,
+    as_data,
     as_dtype,
     as_factor,
+    as_name,
     as_tensor,
-    call,
+    as_text,
+    chosen,
     common_batch,
     method_of,
     name_of_method,
     no_second_gradient,
-    only_in_values,
+    refuse_gradients,
     refuse_options,
     refuse_tangents,
+    spread,
+    with_batch,
 )
+from robocache._torch_library import Op, call
 
 
 def resample(
@@ -48,33 +54,34 @@ def resample(
     refuse_options(op, out=out, stream=stream)
     times, targets = as_tensor(times), as_tensor(targets)
     lengths, target_lengths, scale = as_tensor(lengths), as_tensor(target_lengths), as_factor(scale)
-    only_in_values(
+    refuse_gradients(
         op,
+        IN_VALUES,
         times=times,
         targets=targets,
         lengths=lengths,
         target_lengths=target_lengths,
         scale=scale,
     )
-    refuse_tangents(op, values)
-    result, valid = call(
+    refuse_tangents(op, "values", values)
+    results = call(
         op,
-        values,
+        as_data("values", values, op),
         times,
         targets,
         lengths,
         target_lengths,
         scale,
         name_of_method(method, op),
-        extrapolate,
+        as_name("extrapolate", extrapolate, op),
         max_gap,
         as_dtype(out_dtype, op),
         return_valid,
-        None if device is None else str(device),
-        None if max_memory is None else str(max_memory),
+        as_text(device),
+        as_text(max_memory),
         check,
     )
-    return (result, valid) if return_valid else result
+    return chosen(results, (True, return_valid))
 
 
 def _resample_kernel(
@@ -92,9 +99,9 @@ def _resample_kernel(
     device: str | None,
     max_memory: str | None,
     check: bool,
-) -> tuple[Tensor, Tensor]:
-    result = _core.below_torch(
-        _core.resample,
+) -> tuple[Tensor, ...]:
+    resample: Any = _core.resample  # whose names and flags are typed as literals
+    found = resample(
         values,
         times,
         targets,
@@ -110,7 +117,7 @@ def _resample_kernel(
         max_memory=max_memory,
         check=check,
     )
-    return result if return_valid else (result, values.new_empty((0,), dtype=torch.bool))
+    return spread(found, (True, return_valid), (values.dtype, torch.bool), values)
 
 
 def _resample_fake(
@@ -137,7 +144,7 @@ def _resample_fake(
         ("lengths", lengths, 0),
         ("target_lengths", target_lengths, 0),
     )
-    steps = (targets.shape[-1],) if batch is None else (batch, targets.shape[-1])
+    steps = with_batch(batch, targets.shape[-1])
     dtype = out_dtype or (values.dtype if scale is None else torch.float32)
     valid = values.new_empty(steps if return_valid else (0,), dtype=torch.bool)
     return values.new_empty((*steps, values.shape[-1]), dtype=dtype), valid
@@ -177,15 +184,14 @@ def _backward_kernel(
     extrapolate: str,
     check: bool,
 ) -> Tensor:
-    result: Tensor = _core.below_torch(
-        _core.resample_backward,
+    result: Tensor = _core.resample_backward(
         grad,
         values,
         times,
         targets,
         shape=list(shape),
         method=method_of(method),
-        extrapolate=extrapolate,
+        extrapolate=extrapolate,  # type: ignore[arg-type]
         lengths=lengths,
         target_lengths=target_lengths,
         check=check,
@@ -230,6 +236,7 @@ RESAMPLE = Op(
     inner={0: 2, 1: 1, 2: 1, 3: 0, 4: 0},
     backward=_resample_gradient,
     setup_context=_resample_setup,
+    within="values",
 )
 RESAMPLE_BACKWARD = Op(
     name="resample_backward",
@@ -239,7 +246,8 @@ RESAMPLE_BACKWARD = Op(
     fake=_backward_fake,
     inner={0: 2, 1: 2, 2: 1, 3: 1, 4: 0, 5: 0},
     backward=no_second_gradient("resample"),
-    setup_context=lambda ctx, inputs, output: None,
+    of="resample",
+    within="values",
     shape=6,
-    shaped=1,
+    full=(0, 1),
 )

@@ -1,0 +1,89 @@
+"""`Stream`, a plain class of Python: torch.compile makes one within its graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from robocache._arguments import invalid, whole
+
+
+class Stream:
+    """One signal with its own clock, for `fuse`.
+
+    Args:
+        values: `[B,S,D]` or `[S,D]`; None for a modality that was not recorded.
+        times: stamps `[B,S]` or `[S]`, of the type of the targets.
+        method: as in `resample`, a name or column ranges.
+        max_gap: seconds; a target between samples further apart is not valid.
+        lengths: `[B]`, how many samples of each row exist.
+        scale: what int8 values are multiplied with, a number or `[D]` float32.
+        dim: the columns of a missing modality.
+        name: what errors call the stream.
+    """
+
+    # One tuple, which the engine reads at once.
+    __slots__ = ("_parts",)
+
+    def __init__(
+        self,
+        values: Any = None,
+        times: Any = None,
+        *,
+        method: Any = "linear",
+        max_gap: float | None = None,
+        lengths: Any = None,
+        scale: Any = None,
+        dim: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        if dim is not None:
+            dim = whole("dim", dim, 0, op="Stream")
+        if name is not None and not isinstance(name, str):
+            raise invalid("name", f"expected text, got {type(name).__name__}", "Stream")
+        if values is None:
+            if times is not None:
+                raise invalid("values", "expected samples for the times, got None", "Stream")
+            if dim is None:
+                text = "a stream without values needs dim=, its number of columns"
+                raise invalid("dim", text, "Stream")
+        elif times is None:
+            raise invalid("times", "expected stamps for the values, got None", "Stream")
+        self._parts = (values, times, method, max_gap, lengths, scale, dim, name)
+
+    @property
+    def values(self) -> Any:
+        return self._parts[0]
+
+    @property
+    def times(self) -> Any:
+        return self._parts[1]
+
+    @property
+    def method(self) -> Any:
+        return self._parts[2]
+
+    @property
+    def max_gap(self) -> float | None:
+        return self._parts[3]
+
+    @property
+    def lengths(self) -> Any:
+        return self._parts[4]
+
+    @property
+    def scale(self) -> Any:
+        return self._parts[5]
+
+    @property
+    def dim(self) -> int | None:
+        return self._parts[6]
+
+    @property
+    def name(self) -> str | None:
+        return self._parts[7]
+
+    def __repr__(self) -> str:
+        name = "" if self.name is None else f"{self.name!r}, "
+        if self.values is None:
+            return f"Stream({name}missing, dim={self.dim})"
+        return f"Stream({name}values of shape {getattr(self.values, 'shape', '?')})"
