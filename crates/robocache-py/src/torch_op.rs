@@ -49,14 +49,14 @@ impl Tensors {
             return Ok(true);
         }
         let mut found = false;
-        if let Ok(list) = argument.cast_exact::<PyList>() {
+        if let Ok(list) = argument.cast::<PyList>() {
             for item in list {
                 // Lists of anything else hold no tensors, and are not read to their end.
                 if !self.look_into_stream(&item, &mut found)? {
                     break;
                 }
             }
-        } else if let Ok(tuple) = argument.cast_exact::<PyTuple>() {
+        } else if let Ok(tuple) = argument.cast::<PyTuple>() {
             for item in tuple.iter_borrowed() {
                 if !self.look_into_stream(&item, &mut found)? {
                     break;
@@ -85,13 +85,14 @@ impl Tensors {
     }
 
     fn look(&mut self, object: &Bound<'_, PyAny>) -> PyResult<bool> {
-        if self.torch.is_exact(object) {
-            self.wanted = self.wanted || self.torch.wants_grad(object)?;
-            return Ok(true);
+        if !self.torch.is_exact(object) {
+            if object.is_none() || !self.torch.is_tensor(object) {
+                return Ok(false);
+            }
+            self.foreign = true;
         }
-        let foreign = !object.is_none() && self.torch.is_tensor(object);
-        self.foreign |= foreign;
-        Ok(foreign)
+        self.wanted = self.wanted || self.torch.wants_grad(object)?;
+        Ok(true)
     }
 }
 

@@ -171,8 +171,13 @@ def test_streams_of_a_subclass():
         pass
 
     arm, arm_times, *_, targets = signals("cpu")
-    made = rc.fuse([Named(arm.requires_grad_(), arm_times)], targets)
-    assert made.requires_grad
+
+    class Several(list):
+        pass
+
+    stream = Named(arm.requires_grad_(), arm_times)
+    for streams in ([stream], (stream,), Several([stream])):
+        assert rc.fuse(streams, targets).requires_grad
     hollow = Named.__new__(Named)
     assert_refused(
         lambda: rc.fuse([hollow], targets), "InvalidArgument", "streams", "Stream", op="fuse"

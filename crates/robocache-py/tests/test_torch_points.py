@@ -238,6 +238,28 @@ def test_a_sparse_grid_that_comes_out_of_a_compiled_function():
     assert_same_bits(got.features, want.features)
 
 
+def test_refusals_in_a_compiled_function():
+    """A whole graph cannot be made, and torch says why in our words; otherwise the call raises as ever."""
+    points, features, _ = cloud("cpu")
+
+    def call(points):
+        return rc.voxelize(points * 1, features, reduce="sum", **GRID)
+
+    whole = torch.compile(call, fullgraph=True, backend="eager")
+    with pytest.raises(
+        Exception, match="points: requires grad, but gradients exist in the features"
+    ):
+        whole(points.requires_grad_())
+    in_parts = torch.compile(call, backend="eager")
+    refused = lambda: in_parts(points)  # noqa: E731
+    assert_refused(refused, "Unsupported", "points", "features only", op="voxelize")
+    bad = torch.compile(
+        lambda x: rc.voxelize(x, reduce="median", **GRID), fullgraph=True, backend="eager"
+    )
+    unknown = lambda: bad(points.detach())  # noqa: E731
+    assert_refused(unknown, "InvalidArgument", "reduce", "median", op="voxelize")
+
+
 def test_export():
     class Model(torch.nn.Module):
         def forward(self, points, features):

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from robocache._arguments import invalid, whole
-from robocache._errors import Unsupported
+from robocache._errors import InvalidArgument, RoboCacheError, Unsupported
 
 _TORCH: Any = torch
 """For functions that torch does not type."""
+
+
+def refuse(error: type[RoboCacheError], op: str, argument: str, message: str) -> NoReturn:
+    """Raises; a graph that must be whole cannot be made, and torch.compile says so with these words."""
+    text = f"{op}: {argument}: {message}"
+    if torch.compiler.is_compiling():
+        _TORCH._dynamo.graph_break(msg=text)
+    _raise(error, text, op, argument)
+
+
+def _raise(error: type[RoboCacheError], text: str, op: str, argument: str) -> NoReturn:
+    raise error(text, op=op, argument=argument) from None
+
+
+# torch.compile cannot trace how our errors are made.
+_raise._torchdynamo_disable = True  # type: ignore[attr-defined]
 
 
 def as_tensor(argument: Any) -> Any:
@@ -47,7 +63,7 @@ def as_dtype(given: Any, op: str, argument: str = "out_dtype") -> torch.dtype | 
     name = getattr(given, "__name__", str(given))
     found = getattr(torch, _SHORT.get(name, name), None)
     if not isinstance(found, torch.dtype):
-        raise invalid(argument, f"expected a dtype such as float32, got {given!r}", op)
+        refuse(InvalidArgument, op, argument, f"expected a dtype such as float32, got {given!r}")
     return found
 
 
@@ -55,7 +71,8 @@ def as_data(argument: str, given: Any, op: str) -> Tensor:
     """What decides about the framework of the results."""
     if not isinstance(given, Tensor):
         text = "expected a torch.Tensor where torch must see the call (gradients, torch.compile, "
-        raise invalid(argument, f"{text}modes, functorch), got {type(given).__name__}", op)
+        text = f"{text}modes, functorch), got {type(given).__name__}"
+        refuse(InvalidArgument, op, argument, text)
     return given
 
 
@@ -68,7 +85,7 @@ def as_numbers(argument: str, given: Any, op: str) -> list[float]:
             raise TypeError
         return [float(x) for x in (given.tolist() if hasattr(given, "tolist") else given)]
     except (TypeError, ValueError):
-        raise invalid(argument, f"expected numbers, got {given!r}", op) from None
+        refuse(InvalidArgument, op, argument, f"expected numbers, got {given!r}")
 
 
 def as_whole(argument: str, given: Any, op: str) -> int:
@@ -83,13 +100,13 @@ def as_sizes(argument: str, given: Any, op: str) -> list[int]:
     try:
         return [as_whole(argument, x, op) for x in given]
     except TypeError:
-        raise invalid(argument, f"expected three whole numbers, got {given!r}", op) from None
+        refuse(InvalidArgument, op, argument, f"expected three whole numbers, got {given!r}")
 
 
 def as_name(argument: str, given: Any, op: str) -> str:
     """The name of a choice, which the engine knows."""
     if not isinstance(given, str):
-        raise invalid(argument, f"expected a name, got {type(given).__name__}", op)
+        refuse(InvalidArgument, op, argument, f"expected a name, got {type(given).__name__}")
     return given
 
 
@@ -106,7 +123,7 @@ def name_of_method(method: Any, op: str) -> str:
         return ",".join(f"{name}:{int(start)}:{int(end)}" for name, start, end in method)
     except (TypeError, ValueError):
         text = f"expected a name or a list of (name, start, end), got {method!r}"
-        raise invalid("method", text, op) from None
+        refuse(InvalidArgument, op, "method", text)
 
 
 def method_of(text: str) -> Any:
@@ -124,10 +141,6 @@ IN_FEATURES = "gradients exist in the features only"
 NOWHERE = "this op has no gradients"
 
 
-def _unsupported(op: str, argument: str, message: str) -> Unsupported:
-    return Unsupported(f"{op}: {argument}: {message}", op=op, argument=argument)
-
-
 def no_second_gradient(op: str) -> Callable[..., Any]:
     def backward(ctx: Any, *_: Any) -> Any:
         raise Unsupported(
@@ -137,16 +150,16 @@ def no_second_gradient(op: str) -> Callable[..., Any]:
     return backward
 
 
-def no_forward_mode(op: str, argument: str) -> Any:
+def no_forward_mode(op: str, argument: str) -> NoReturn:
     text = "forward-mode gradients are not supported; use backward mode or pass a detached tensor"
-    raise _unsupported(op, argument, text)
+    refuse(Unsupported, op, argument, text)
 
 
 def refuse_options(op: str, **options: Any) -> None:
     for argument, given in options.items():
         if given is not None:
             text = "cannot be used where torch must see the call (gradients, torch.compile, modes, "
-            raise _unsupported(op, argument, text + "functorch, tensor subclasses)")
+            refuse(Unsupported, op, argument, text + "functorch, tensor subclasses)")
 
 
 def refuse_gradients(op: str, why: str, **others: Any) -> None:
@@ -156,7 +169,7 @@ def refuse_gradients(op: str, why: str, **others: Any) -> None:
             continue
         if tensor.requires_grad and torch.is_grad_enabled():
             text = f"requires grad, but {why}; pass a detached tensor"
-            raise _unsupported(op, argument, text)
+            refuse(Unsupported, op, argument, text)
         refuse_tangents(op, argument, tensor)
 
 
