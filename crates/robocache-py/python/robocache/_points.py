@@ -113,7 +113,8 @@ def voxelize(
     torch: gradients pass through the features of "sum", "mean", "max" and "min" (to the first point that
     holds the value), dense and sparse, backward and once; the same bits on every run. Points and hard
     voxels have none. `torch.compile` makes such a call a node of its graph, also a sparse one: static with
-    `max_voxels`, of a size that is known when it runs without. `torch.func.vmap` maps dense grids.
+    `max_voxels`; without, of a size that is known when it runs (with `fullgraph=True`; otherwise the graph
+    breaks where the call waits). `torch.func.vmap` maps dense grids.
 
     Returns:
         `[B,X,Y,Z]`, or `[B,X,Y,Z,F]` for features (without B for `[N,3]`), in the framework of
