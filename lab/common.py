@@ -276,9 +276,25 @@ class Record:
             print(f"lab: DO NOT TRUST: other processes kept {others:.1f} cores busy meanwhile")
         return quiet
 
+    def flush(self) -> None:
+        """Writes what there is so far to the file of `--json`: a run that is cut short leaves its rows."""
+        if self.args.json:
+            self._write(self.args.json, quiet=None)
+
     def finish(self) -> None:
         """Writes the record where the options say; results only from a quiet machine."""
         quiet = self.check_quiet()
+        files = [self.args.json] if self.args.json else []
+        if self.args.record and not quiet:
+            print("lab: not recorded")
+        elif self.args.record:
+            cores = "" if self.args.device == "cuda" else f"-{self.machine['cores']}-cores"
+            files.append(RESULTS / f"{self.benchmark}-{slug(self.name)}{cores}.json")
+        for file in files:
+            self._write(file, quiet)
+            print(f"written: {file}")
+
+    def _write(self, file: Path, quiet: bool | None) -> None:
         skipped = {"json", "record"}
         content = {
             "schema": SCHEMA,
@@ -293,13 +309,5 @@ class Record:
             "ceilings": self.ceilings,
             "rows": self.rows,
         }
-        files = [self.args.json] if self.args.json else []
-        if self.args.record and not quiet:
-            print("lab: not recorded")
-        elif self.args.record:
-            cores = "" if self.args.device == "cuda" else f"-{self.machine['cores']}-cores"
-            files.append(RESULTS / f"{self.benchmark}-{slug(self.name)}{cores}.json")
-        for file in files:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(rounded(content), indent=1) + "\n")
-            print(f"written: {file}")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(rounded(content), indent=1) + "\n")

@@ -26,7 +26,9 @@ Call = Callable[[], object]
 ROUNDS = 5  # Turns that every contender of a race gets, unless told.
 SAMPLE_SECONDS = 200e-6  # The shortest sample: below it the clock's own cost shows.
 PAUSE_SECONDS = 0.01  # Lets the other contender's spinning threads fall asleep.
-LAUNCHES = 100  # At least that many between two events: a launch from the host costs no call.
+LAUNCHES = 100  # Between two events: a launch from the host then costs no call.
+BATCH_SECONDS = 2e-3  # Calls so slow that fewer launches last this long need no more of them.
+SAMPLES = 20  # Of a GPU's time, unless they last too long.
 COPY_BYTES = {"cpu": 256 << 20, "cuda": 1 << 30}  # One way: far larger than any cache.
 
 
@@ -99,21 +101,30 @@ def race(
     """Times the contenders in turns, so that a slow moment of the machine hits all alike.
 
     Each turn starts with a sample that does not count: caches and threads are then the
-    contender's own. A turn takes its part of `seconds`, and `least` samples whatever they cost.
+    contender's own. A turn takes its part of `seconds`, and `least` samples; only what takes longer than
+    `seconds` by itself gets fewer.
     """
-    repeats, counts = {}, {}
+    repeats, counts, alone = {}, {}, {}
     for name, call in contenders.items():
         call()
-        once = min(sample(call, 1) for _ in range(3))
+        once = sample(call, 1)
+        if once < seconds:
+            once = min(once, sample(call, 1), sample(call, 1))
         repeats[name] = max(1, math.ceil(SAMPLE_SECONDS / once))
         counts[name] = min(200, max(least, round(seconds / rounds / (once * repeats[name]))))
+        alone[name] = once * repeats[name]
     times: dict[str, list[float]] = {name: [] for name in contenders}
     with no_garbage_collection():
-        for _ in range(rounds):
+        for turn in range(rounds):
             for name, call in contenders.items():
+                # A call that takes seconds shows what it costs in a few.
+                if turn > 0 and len(times[name]) * alone[name] > 3 * seconds:
+                    continue
                 time.sleep(PAUSE_SECONDS)
-                sample(call, repeats[name])
-                times[name] += [sample(call, repeats[name]) for _ in range(counts[name])]
+                if alone[name] < seconds:
+                    sample(call, repeats[name])
+                count = counts[name] if alone[name] < seconds else 1
+                times[name] += [sample(call, repeats[name]) for _ in range(count)]
     return {name: Spread.of(seen) for name, seen in times.items()}
 
 
@@ -130,8 +141,7 @@ def buffer_sets(bytes_per_set: int) -> int:
 
 def graph_time(calls: Sequence[Call], seconds: float = 1.0) -> Spread:
     """Device time of a call: the calls, in turns, captured in one graph that is replayed."""
-    warm_up(calls)
-    launches = len(calls) * math.ceil(LAUNCHES / len(calls))
+    launches = launches_of(calls, warm_up(calls))
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for call in islice(cycle(calls), launches):
@@ -141,8 +151,7 @@ def graph_time(calls: Sequence[Call], seconds: float = 1.0) -> Spread:
 
 def event_time(calls: Sequence[Call], seconds: float = 1.0) -> Spread:
     """Time of a call among many back to back: the device's or the host's, whichever is longer."""
-    warm_up(calls)
-    launches = len(calls) * math.ceil(LAUNCHES / len(calls))
+    launches = launches_of(calls, warm_up(calls))
 
     def batch() -> None:
         for call in islice(cycle(calls), launches):
@@ -154,13 +163,20 @@ def event_time(calls: Sequence[Call], seconds: float = 1.0) -> Spread:
 def host_time(call: Call, seconds: float = 1.0, burst: int = 50) -> Spread:
     """What a call costs its caller: short bursts that never fill the launch queue."""
     once = warm_up([call])
+    burst = max(1, min(burst, round(BATCH_SECONDS / once)))
     times = []
     with no_garbage_collection():
-        for _ in range(min(2000, max(20, round(seconds / (once * burst))))):
+        for _ in range(min(2000, max(SAMPLES, round(seconds / (once * burst))))):
             torch.cuda.synchronize()
             times.append(sample(call, burst))
     torch.cuda.synchronize()
     return Spread.of(times)
+
+
+def launches_of(calls: Sequence[Call], once: float) -> int:
+    """How many calls to put between two events: all of them, each as often."""
+    wanted = min(LAUNCHES, math.ceil(BATCH_SECONDS / once))
+    return len(calls) * max(1, math.ceil(wanted / len(calls)))
 
 
 def warm_up(calls: Sequence[Call]) -> float:
@@ -181,11 +197,15 @@ def between_events(batch: Call, launches: int, seconds: float) -> Spread:
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     with no_garbage_collection():
         batch()
-        while len(times) < 20 or (sum(times) * launches < seconds and len(times) < 500):
+        spent = 0.0
+        while len(times) < 3 or spent < seconds or (len(times) < SAMPLES and spent < 4 * seconds):
+            if len(times) >= 500:
+                break
             start.record()
             batch()
             end.record()
             end.synchronize()
+            spent += start.elapsed_time(end) * 1e-3
             times.append(start.elapsed_time(end) * 1e-3 / launches)
     return Spread.of(times)
 

@@ -18,3 +18,18 @@ pub(crate) fn want_large_pages(address: usize, bytes: usize) {
     #[cfg(not(target_os = "linux"))]
     let _ = (address, bytes, LARGE);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_changes_nothing() {
+        let memory: Vec<u8> = (0..3 * LARGE).map(|at| (at % 251) as u8).collect();
+        let start = memory.as_ptr() as usize;
+        for (offset, bytes) in [(0, memory.len()), (1, LARGE), (4097, 2 * LARGE - 3), (0, 0), (5, LARGE - 1)] {
+            want_large_pages(start + offset, bytes);
+        }
+        assert!(memory.iter().enumerate().all(|(at, byte)| *byte == (at % 251) as u8));
+    }
+}

@@ -38,22 +38,35 @@ pub(crate) fn simd() -> Simd {
     }
 }
 
-/// Runs `body` as compiled for the best instruction set of this machine. What `body` calls must be inlined to
-/// take part. Nothing is contracted: the numbers are the same for every set.
-#[inline(always)]
-pub(crate) fn vectorized<R>(body: impl FnOnce() -> R) -> R {
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,fma,f16c")]
-    fn with_avx2<R>(body: impl FnOnce() -> R) -> R {
-        body()
-    }
-    match simd() {
-        // SAFETY: the machine has them.
-        #[cfg(target_arch = "x86_64")]
-        Simd::Avx2 => unsafe { with_avx2(body) },
-        Simd::Baseline => body(),
-    }
+/// Compiles a function for each instruction set and calls the one for this machine. Nothing is contracted, so
+/// the numbers are the same for every set. Type parameters stand in brackets and follow from the arguments; what
+/// the body calls must be inlined to take part, so a closure will not do.
+macro_rules! vectorized {
+    ($(#[$doc:meta])* $visible:vis unsafe fn $name:ident[$($generics:tt)*]($($argument:ident: $type:ty),* $(,)?) $body:block) => {
+        $(#[$doc])*
+        $visible unsafe fn $name<$($generics)*>($($argument: $type),*) {
+            #[inline(always)]
+            unsafe fn plain<$($generics)*>($($argument: $type),*) $body
+
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,f16c")]
+            unsafe fn with_avx2<$($generics)*>($($argument: $type),*) {
+                // SAFETY: the caller's promise.
+                unsafe { plain($($argument),*) }
+            }
+
+            // SAFETY: the caller's promise; the machine has what is asked for.
+            unsafe {
+                match $crate::cpu::simd() {
+                    #[cfg(target_arch = "x86_64")]
+                    $crate::cpu::Simd::Avx2 => with_avx2($($argument),*),
+                    $crate::cpu::Simd::Baseline => plain($($argument),*),
+                }
+            }
+        }
+    };
 }
+pub(crate) use vectorized;
 
 /// The vector instructions in use, for people.
 pub fn features() -> &'static str {

@@ -79,23 +79,18 @@ impl<T: Scalar> Points<T> {
         Self { data: points.data().cast(), strides: cloud.point_strides }
     }
 
-    /// Reads the points `first..end` of a row, at most `N` of them, as x of all, y of all and z of all.
+    /// Reads the points `first..end` of a row, at most a block of them.
     ///
     /// # Safety
     /// As for [`Points::at`].
     #[inline(always)]
-    pub(crate) unsafe fn read<const N: usize>(
-        &self,
-        row: usize,
-        first: usize,
-        end: usize,
-        to: &mut [[T::Compute; N]; 3],
-    ) {
+    pub(crate) unsafe fn read(&self, row: usize, first: usize, end: usize, to: &mut Block<T::Compute>) {
         let [row_step, step, axis] = self.strides;
-        if (step, axis) == (3, 1) && end - first >= N {
+        if (step, axis) == (3, 1) && end - first >= BLOCK {
             // SAFETY: the caller's promise; as many points lie side by side.
-            let points =
-                unsafe { &*self.data.offset(row as isize * row_step + first as isize * step).cast::<[[T; 3]; N]>() };
+            let points = unsafe {
+                &*self.data.offset(row as isize * row_step + first as isize * step).cast::<[[T; 3]; BLOCK]>()
+            };
             for (lane, point) in points.iter().enumerate() {
                 for axis in 0..3 {
                     to[axis][lane] = point[axis].widen();
@@ -103,7 +98,7 @@ impl<T: Scalar> Points<T> {
             }
             return;
         }
-        for (lane, index) in (first..end).enumerate().take(N) {
+        for (lane, index) in (first..end).enumerate().take(BLOCK) {
             // SAFETY: the caller's promise.
             let point = unsafe { self.at(row, index) };
             for axis in 0..3 {
@@ -123,6 +118,67 @@ impl<T: Scalar> Points<T> {
         unsafe {
             let point = self.data.offset(row as isize * row_step + index as isize * step);
             [(*point).widen(), (*point.offset(axis)).widen(), (*point.offset(2 * axis)).widen()]
+        }
+    }
+}
+
+/// Points that are looked at together.
+pub(crate) const BLOCK: usize = 64;
+/// So many points: x of all, y of all, z of all.
+pub(crate) type Block<C> = [[C; BLOCK]; 3];
+
+/// The coordinates of a cloud that is written on the host.
+#[derive(Clone, Copy)]
+pub(crate) struct PointsMut<T> {
+    data: *mut T,
+    strides: [isize; 3],
+}
+
+// SAFETY: whoever writes promises that threads do not meet.
+unsafe impl<T: Sync> Sync for PointsMut<T> {}
+
+impl<T: Scalar> PointsMut<T> {
+    pub(crate) fn new(data: *mut u8, strides: [isize; 3]) -> Self {
+        Self { data: data.cast(), strides }
+    }
+
+    /// Writes one point.
+    ///
+    /// # Safety
+    /// `row` and `index` must lie within the cloud, and nobody else may use the point.
+    #[inline(always)]
+    pub(crate) unsafe fn set(&self, row: usize, index: usize, point: [T; 3]) {
+        let [row_step, step, axis_step] = self.strides;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let to = self.data.offset(row as isize * row_step + index as isize * step);
+            for (axis, number) in point.into_iter().enumerate() {
+                *to.offset(axis as isize * axis_step) = number;
+            }
+        }
+    }
+
+    /// Writes the points `first..end` of a row, at most a block of them.
+    ///
+    /// # Safety
+    /// As for [`PointsMut::set`], for all of them.
+    #[inline(always)]
+    pub(crate) unsafe fn write(&self, row: usize, first: usize, end: usize, from: &Block<T::Compute>) {
+        let [row_step, step, axis_step] = self.strides;
+        let point = |lane: usize| [0, 1, 2].map(|axis: usize| T::narrow(from[axis][lane].into()));
+        if (step, axis_step) == (3, 1) && end - first >= BLOCK {
+            // SAFETY: the caller's promise; as many points lie side by side.
+            let to = unsafe {
+                &mut *self.data.offset(row as isize * row_step + first as isize * step).cast::<[[T; 3]; BLOCK]>()
+            };
+            for (lane, to) in to.iter_mut().enumerate() {
+                *to = point(lane);
+            }
+            return;
+        }
+        for (lane, index) in (first..end).enumerate().take(BLOCK) {
+            // SAFETY: the caller's promise.
+            unsafe { self.set(row, index, point(lane)) };
         }
     }
 }

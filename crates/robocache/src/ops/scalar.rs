@@ -34,11 +34,33 @@ pub(crate) trait Real: Copy + Send + Sync + PartialOrd + Into<f64> + 'static {
     unsafe fn to_index(self) -> u32;
     /// Neither NaN nor infinite.
     fn is_finite(self) -> bool;
+
+    /// An integer of this width.
+    type Order: Copy + Default + Ord;
+    /// An integer whose order is that of floats, -0 below +0, NaN above all; the other way round for `least`.
+    fn order(self, least: bool) -> Self::Order;
+    /// The number of an order.
+    fn from_order(order: Self::Order, least: bool) -> Self;
 }
 
 macro_rules! real {
-    ($($type:ty),+) => {$(
+    ($(($type:ty, $order:ty)),+) => {$(
         impl Real for $type {
+            type Order = $order;
+            #[inline(always)]
+            fn order(self, least: bool) -> $order {
+                let (bits, nan) = (self.to_bits() as $order, <$type>::NAN.abs());
+                let is_nan = (bits & <$order>::MAX) > <$type>::INFINITY.to_bits() as $order;
+                let greatest = if least { -nan } else { nan }.to_bits() as $order;
+                let bits = if is_nan { greatest } else { bits };
+                let order = bits ^ ((bits >> (<$order>::BITS - 1)) & <$order>::MAX);
+                if least { !order } else { order }
+            }
+            #[inline(always)]
+            fn from_order(order: $order, least: bool) -> Self {
+                let order = if least { !order } else { order };
+                Self::from_bits((order ^ ((order >> (<$order>::BITS - 1)) & <$order>::MAX)) as _)
+            }
             #[inline(always)]
             fn from_f64(number: f64) -> Self {
                 number as $type
@@ -72,7 +94,7 @@ macro_rules! real {
         }
     )+};
 }
-real!(f32, f64);
+real!((f32, i32), (f64, i64));
 
 macro_rules! scalar {
     ($(($type:ty, $compute:ty, $widen:expr, $narrow:expr)),+) => {$(
@@ -147,6 +169,37 @@ pub(crate) fn bits_of(dtype: DType, number: f64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn check_order<C: Real + std::fmt::Debug>(numbers: &[C], bits: impl Fn(C) -> u64) {
+        for (index, &number) in numbers.iter().enumerate() {
+            for least in [false, true] {
+                assert_eq!(bits(C::from_order(number.order(least), least)), bits(number));
+            }
+            for &greater in &numbers[index + 1..] {
+                assert!(number.order(false) < greater.order(false), "{number:?} {greater:?}");
+                assert!(number.order(true) > greater.order(true), "{number:?} {greater:?}");
+            }
+            for nan in [f64::NAN, -f64::NAN].map(C::from_f64) {
+                assert!(nan.order(false) > number.order(false));
+                assert!(nan.order(true) > number.order(true));
+            }
+        }
+        let nan = C::from_f64(f64::NAN);
+        assert!(
+            [false, true]
+                .map(|least| C::from_order(nan.order(least), least))
+                .iter()
+                .all(|x| x.partial_cmp(x).is_none())
+        );
+    }
+
+    #[test]
+    fn integers_are_ordered_as_floats_are() {
+        let numbers = [f64::NEG_INFINITY, -1e300, -1.0, -5e-324, -0.0, 0.0, 5e-324, 1.0, f64::INFINITY];
+        check_order(&numbers, f64::to_bits);
+        let numbers = [f32::NEG_INFINITY, -1e38, -1.0, -1e-45, -0.0, 0.0, 1e-45, 1.0, f32::INFINITY];
+        check_order(&numbers, |number| u64::from(number.to_bits()));
+    }
 
     #[test]
     fn numbers_become_bits_or_nothing() {

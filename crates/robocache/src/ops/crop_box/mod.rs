@@ -1,14 +1,13 @@
 //! Points within a box: `low <= p < high` along every axis, with the bounds rounded to what the points
 //! compute in. NaN lies in no box.
 
+mod cpu;
 mod cuda;
 
 pub(crate) use cuda::{KERNELS, describe as describe_finding};
 
-use super::cloud::{Cloud, Points};
+use super::cloud::Cloud;
 use super::rows::{Batch, check_length_values, strides};
-use super::scalar::{Real, Scalar, with_float};
-use crate::cpu::{Shared, for_each};
 use crate::cuda::Launcher;
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Op, OutputSpec, Outputs, Result, ensure};
@@ -70,7 +69,7 @@ impl Op for CropBox<'_> {
         if self.check {
             check_length_values(self.lengths, cloud.batch, cloud.count)?;
         }
-        with_float!(self.points.dtype(), on_host, self, cloud, out, context)
+        cpu::crop(self, cloud, out, context)
     }
 
     fn cuda(&self, cloud: &Cloud, out: &mut Outputs<'_, '_>, launcher: &Launcher<'_>) -> Result<()> {
@@ -124,55 +123,4 @@ impl Targets {
         }
         found
     }
-}
-
-fn on_host<T: Scalar>(op: &CropBox<'_>, cloud: &Cloud, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
-    const PART: usize = 16 << 10;
-    let points = Points::<T>::new(&op.points, cloud);
-    let (low, high) = (op.low.map(T::Compute::from_f64), op.high.map(T::Compute::from_f64));
-    let inside = |point: [T::Compute; 3]| (0..3).all(|axis| point[axis] >= low[axis] && point[axis] < high[axis]);
-    let targets = Targets::new(op, out);
-    // Rows are compacted one by one; a mask has no order to keep.
-    let part = if op.compact { cloud.count.max(1) } else { PART };
-    let parts = cloud.count.div_ceil(part).max(1);
-    let (mask, to, index, kept) =
-        (Shared(targets.mask), Shared(targets.out.cast::<T>()), Shared(targets.index), Shared(targets.kept));
-    for_each(cloud.batch * parts, context, &|task| {
-        let (row, first) = (task / parts, task % parts * part);
-        let length = cloud.length(op.lengths, row);
-        let r = row as isize;
-        let mut next = 0isize;
-        let write = |slot: isize, point: [T; 3], from: i64| {
-            // SAFETY: the row and the slot exist in both; no other task writes this row.
-            unsafe {
-                for (axis, number) in point.into_iter().enumerate() {
-                    let strides = targets.out_strides;
-                    *to.get().offset(r * strides[0] + slot * strides[1] + axis as isize * strides[2]) = number;
-                }
-                *index.get().offset(r * targets.index_strides[0] + slot * targets.index_strides[1]) = from;
-            }
-        };
-        for at in first..(first + part).min(cloud.count) {
-            // SAFETY: the row and the point exist.
-            let point = unsafe { points.at(row, at) };
-            let within = at < length && inside(point);
-            if !op.compact {
-                // SAFETY: the row and the point exist in the mask; no other task writes this point.
-                unsafe {
-                    *mask.get().offset(r * targets.mask_strides[0] + at as isize * targets.mask_strides[1]) =
-                        u8::from(within);
-                }
-            } else if within {
-                write(next, point.map(|number| T::narrow(number.into())), at as i64);
-                next += 1;
-            }
-        }
-        if op.compact {
-            for slot in next..cloud.count as isize {
-                write(slot, [T::narrow(f64::NAN); 3], -1);
-            }
-            // SAFETY: the row exists.
-            unsafe { *kept.get().offset(r * targets.kept_stride) = next as i64 };
-        }
-    })
 }

@@ -131,55 +131,72 @@ fn on_host<T: Scalar>(
             nearest[at] = number(if finite { f64::INFINITY } else { -1.0 });
         }
         let mut last = if op.start < length { op.start } else { 0 };
-        vectorized(|| {
-            for taken in 0..op.k {
-                let found = if taken < length { last as i64 } else { -1 };
-                // SAFETY: the row and the place exist; no other task writes this row.
-                unsafe { *index.get().offset(row as isize * row_step + taken as isize * step) = found };
-                if taken + 1 < length {
-                    last = next(&coordinates, nearest, last);
-                }
+        for taken in 0..op.k {
+            let found = if taken < length { last as i64 } else { -1 };
+            // SAFETY: the row and the place exist; no other task writes this row.
+            unsafe { *index.get().offset(row as isize * row_step + taken as isize * step) = found };
+            if taken + 1 < length {
+                // SAFETY: all four are as long.
+                unsafe { next(&coordinates, nearest, &mut last) };
             }
-        });
+        }
     })
 }
 
-/// Takes `last` out, brings the distances up to date and returns the farthest point; a tie takes the lower.
-#[inline(always)]
-fn next<C: Real>([x, y, z]: &[&mut [C]; 3], nearest: &mut [C], last: usize) -> usize {
-    /// Points of a step, each with a largest distance of its own.
-    const LANES: usize = 16;
-    let (a, b, c) = (x[last], y[last], z[last]);
-    nearest[last] = C::from_f64(-2.0);
-    let zero = C::from_f64(0.0);
-    let update = |near: C, x: C, y: C, z: C| {
-        let (dx, dy, dz) = (x.minus(a), y.minus(b), z.minus(c));
-        let distance = dx.times(dx).plus(dy.times(dy)).plus(dz.times(dz));
-        if (near >= zero) & (distance < near) { distance } else { near }
-    };
-    let (mut most, mut step_of) = ([C::from_f64(-3.0); LANES], [0u32; LANES]);
-    let steps = nearest.chunks_exact_mut(LANES).zip(x.chunks_exact(LANES)).zip(y.chunks_exact(LANES));
-    for (step, (((near, x), y), z)) in (0..).zip(steps.zip(z.chunks_exact(LANES))) {
-        for lane in 0..LANES {
-            let updated = update(near[lane], x[lane], y[lane], z[lane]);
-            near[lane] = updated;
-            let more = updated > most[lane];
-            most[lane] = if more { updated } else { most[lane] };
-            step_of[lane] = if more { step } else { step_of[lane] };
+vectorized! {
+    /// Takes `last` out, brings the distances up to date and puts the farthest point into `last`; a tie takes
+    /// the lower.
+    ///
+    /// # Safety
+    /// All slices must be as long, and `last` below it.
+    unsafe fn next[C: Real](points: &[&mut [C]; 3], nearest: &mut [C], last: &mut usize) {
+        /// Points of a step, each with a largest distance of its own.
+        const LANES: usize = 16;
+        /// Points that are searched at once.
+        const PART: usize = 128;
+        let [x, y, z] = points;
+        let (a, b, c) = (x[*last], y[*last], z[*last]);
+        nearest[*last] = C::from_f64(-2.0);
+        let zero = C::from_f64(0.0);
+        let mut most = [C::from_f64(-3.0); LANES];
+        let whole = nearest.len() / LANES * LANES;
+        for at in (0..whole).step_by(LANES) {
+            // SAFETY: as many follow, by the caller's promise.
+            let (near, x, y, z) = unsafe {
+                (
+                    &mut *nearest.as_mut_ptr().add(at).cast::<[C; LANES]>(),
+                    &*x.as_ptr().add(at).cast::<[C; LANES]>(),
+                    &*y.as_ptr().add(at).cast::<[C; LANES]>(),
+                    &*z.as_ptr().add(at).cast::<[C; LANES]>(),
+                )
+            };
+            let mut updated = [zero; LANES];
+            for lane in 0..LANES {
+                let (dx, dy, dz) = (x[lane].minus(a), y[lane].minus(b), z[lane].minus(c));
+                let distance = dx.times(dx).plus(dy.times(dy)).plus(dz.times(dz));
+                let closer = (near[lane] >= zero) & (distance < near[lane]);
+                updated[lane] = if closer { distance } else { near[lane] };
+            }
+            *near = updated;
+            for lane in 0..LANES {
+                most[lane] = if updated[lane] > most[lane] { updated[lane] } else { most[lane] };
+            }
         }
-    }
-    let (mut best, mut greatest) = (0, C::from_f64(-3.0));
-    for lane in 0..LANES {
-        let at = step_of[lane] as usize * LANES + lane;
-        if most[lane] > greatest || (most[lane] == greatest && at < best) {
-            (best, greatest) = (at, most[lane]);
+        let mut greatest = C::from_f64(-3.0);
+        for most in most {
+            greatest = if most > greatest { most } else { greatest };
         }
-    }
-    for at in nearest.len() / LANES * LANES..nearest.len() {
-        nearest[at] = update(nearest[at], x[at], y[at], z[at]);
-        if nearest[at] > greatest {
-            (best, greatest) = (at, nearest[at]);
+        for at in whole..nearest.len() {
+            let (dx, dy, dz) = (x[at].minus(a), y[at].minus(b), z[at].minus(c));
+            let distance = dx.times(dx).plus(dy.times(dy)).plus(dz.times(dz));
+            if (nearest[at] >= zero) & (distance < nearest[at]) {
+                nearest[at] = distance;
+            }
+            greatest = if nearest[at] > greatest { nearest[at] } else { greatest };
         }
+        // Looking for the first that is so far is cheaper than keeping its place all along.
+        let holds = |part: &[C]| part.iter().fold(false, |any, near| any | (*near == greatest));
+        let part = nearest.chunks(PART).position(holds).unwrap_or(0) * PART;
+        *last = part + nearest[part..].iter().position(|near| *near == greatest).unwrap_or(0);
     }
-    best
 }

@@ -3,11 +3,13 @@
 //! `((m0 x + m1 y) + m2 z) + m3` for each axis, without contraction, in what the points compute in:
 //! the same bits on every backend.
 
-use super::cloud::{Cloud, Points};
+use std::ops::Range;
+
+use super::cloud::{BLOCK, Block, Cloud, Points, PointsMut};
 use super::pose::{Pose, Small, SmallArgs};
 use super::rows::{Batch, strides};
 use super::scalar::{FLOATS, Real, Scalar, float_number, with_float};
-use crate::cpu::{Shared, for_each};
+use crate::cpu::{for_each, vectorized};
 use crate::cuda::{CloudArgs, KernelFamily, Launcher};
 use crate::tensor::TensorRef;
 use crate::{Context, Op, OutputSpec, Outputs, Result};
@@ -100,31 +102,52 @@ fn on_host<T: Scalar>(
 ) -> Result<()> {
     const PART: usize = 16 << 10;
     let Some(output) = out.get(0) else { return Ok(()) };
-    let [row_step, step, axis_step] = strides::<3>(output.view());
-    let out = Shared(output.data_mut().cast::<T>());
+    let out_strides = strides::<3>(output.view());
+    let out = PointsMut::<T>::new(output.data_mut(), out_strides);
     let (points, pose) = (Points::<T>::new(&op.points, &dims.cloud), Pose { source: op.pose, form: dims.form });
     let parts = dims.cloud.count.div_ceil(PART);
     for_each(dims.cloud.batch * parts, context, &|task| {
         let (row, first) = (task / parts, task % parts * PART);
         let matrix = pose.matrix(row).map(T::Compute::from_f64);
-        for index in first..(first + PART).min(dims.cloud.count) {
-            // SAFETY: the row and the point exist in both; no other task writes this point.
+        // SAFETY: the row and the points exist in both; no other task writes these points.
+        unsafe { move_part(&points, &out, &matrix, row, first..(first + PART).min(dims.cloud.count)) };
+    })
+}
+
+vectorized! {
+    /// # Safety
+    /// The row and the points must exist in both, and nobody else may use what is written.
+    unsafe fn move_part[T: Scalar](
+        points: &Points<T>,
+        out: &PointsMut<T>,
+        matrix: &[T::Compute; 12],
+        row: usize,
+        range: Range<usize>,
+    ) {
+        let mut block = [[T::Compute::from_f64(0.0); BLOCK]; 3];
+        for first in range.clone().step_by(BLOCK) {
+            // SAFETY: the caller's promise.
             unsafe {
-                let moved = transform(&matrix, points.at(row, index));
-                let to = out.get().offset(row as isize * row_step + index as isize * step);
-                for (axis, number) in moved.into_iter().enumerate() {
-                    *to.offset(axis as isize * axis_step) = T::narrow(number.into());
-                }
+                points.read(row, first, range.end, &mut block);
+                transform_block(matrix, &mut block);
+                out.write(row, first, range.end, &block);
             }
         }
-    })
+    }
+}
+
+/// Each point in the frame that the pose maps to.
+#[inline(always)]
+pub(crate) fn transform_block<C: Real>(matrix: &[C; 12], [x, y, z]: &mut Block<C>) {
+    for ((x, y), z) in x.iter_mut().zip(y).zip(z) {
+        [*x, *y, *z] = transform(matrix, [*x, *y, *z]);
+    }
 }
 
 /// The point in the frame that the pose maps to.
 #[inline(always)]
-pub(crate) fn transform<C: Real>(matrix: &[C; 12], [x, y, z]: [C; 3]) -> [C; 3] {
-    std::array::from_fn(|axis| {
-        let row = &matrix[4 * axis..4 * axis + 4];
-        row[0].times(x).plus(row[1].times(y)).plus(row[2].times(z)).plus(row[3])
-    })
+fn transform<C: Real>(matrix: &[C; 12], [x, y, z]: [C; 3]) -> [C; 3] {
+    let axis =
+        |m: usize| matrix[m].times(x).plus(matrix[m + 1].times(y)).plus(matrix[m + 2].times(z)).plus(matrix[m + 3]);
+    [axis(0), axis(4), axis(8)]
 }

@@ -4,10 +4,11 @@
 //! and row v, then the extrinsics as in `transform_points`; all in f32 without contraction, so every
 //! backend computes the same bits. Skew and distortion are not known.
 
+use super::cloud::{BLOCK, PointsMut};
 use super::pose::{Camera, Pose, Small, SmallArgs};
 use super::rows::{Batch, strides};
-use super::transform_points::transform;
-use crate::cpu::{Shared, for_each};
+use super::transform_points::transform_block;
+use crate::cpu::{Shared, for_each, vectorized};
 use crate::cuda::{Grid, KernelFamily, Launcher};
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Error, Op, OutputSpec, Outputs, Result, ensure};
@@ -129,11 +130,11 @@ impl Op for Unproject<'_> {
 
     fn cpu(&self, dims: &Dims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
         match self.depth.dtype() {
-            DType::U16 => on_host::<u16>(self, dims, out, context, f32::from),
-            DType::F16 => on_host::<half::f16>(self, dims, out, context, half::f16::to_f32),
-            DType::BF16 => on_host::<half::bf16>(self, dims, out, context, half::bf16::to_f32),
-            DType::F32 => on_host::<f32>(self, dims, out, context, |depth| depth),
-            _ => on_host::<f64>(self, dims, out, context, |depth| depth as f32),
+            DType::U16 => on_host::<u16>(self, dims, out, context),
+            DType::F16 => on_host::<half::f16>(self, dims, out, context),
+            DType::BF16 => on_host::<half::bf16>(self, dims, out, context),
+            DType::F32 => on_host::<f32>(self, dims, out, context),
+            _ => on_host::<f64>(self, dims, out, context),
         }
     }
 
@@ -176,59 +177,116 @@ fn valid_output(out: &mut Outputs<'_, '_>) -> (*mut u8, [isize; 2]) {
     }
 }
 
-fn on_host<T: Copy + Send + Sync>(
-    op: &Unproject<'_>,
-    dims: &Dims,
-    out: &mut Outputs<'_, '_>,
-    context: &Context<'_>,
-    widen: fn(T) -> f32,
-) -> Result<()> {
+/// What a pixel holds.
+trait Depth: Copy + Send + Sync {
+    fn widen(self) -> f32;
+}
+
+macro_rules! depths {
+    ($(($type:ty, $widen:expr)),+) => {$(
+        impl Depth for $type {
+            #[inline(always)]
+            fn widen(self) -> f32 {
+                $widen(self)
+            }
+        }
+    )+};
+}
+depths!(
+    (u16, f32::from),
+    (half::f16, half::f16::to_f32),
+    (half::bf16, half::bf16::to_f32),
+    (f32, |depth| depth),
+    (f64, |depth| depth as f32)
+);
+
+fn on_host<T: Depth>(op: &Unproject<'_>, dims: &Dims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
     let (valid, valid_strides) = valid_output(out);
     let Some(output) = out.get(0) else { return Ok(()) };
     let out_strides = strides::<3>(output.view());
-    let (out, valid) = (Shared(output.data_mut().cast::<f32>()), Shared(valid));
+    let (out, valid) = (PointsMut::<f32>::new(output.data_mut(), out_strides), Shared(valid));
     let depth = Shared(op.depth.data().cast::<T>().cast_mut());
     let camera = Camera { source: op.intrinsics, form: dims.camera };
     let pose = op.extrinsics.zip(dims.pose).map(|(source, form)| Pose { source, form });
     let scale = op.depth_scale as f32;
     for_each(dims.batch * dims.height, context, &|task| {
         let (row, v) = (task / dims.height, task % dims.height);
-        let camera = camera.numbers(row).map(|number| number as f32);
-        let matrix = pose.map(|pose| pose.matrix(row).map(|number| number as f32));
-        let r = row as isize;
-        for u in 0..dims.width {
-            let [row_step, line, column] = dims.depth_strides;
-            let pixel = (v * dims.width + u) as isize;
-            // SAFETY: the pixel exists in all three; no other task writes this line.
-            unsafe {
-                let raw = widen(*depth.get().offset(r * row_step + v as isize * line + u as isize * column));
-                let (point, good) = unproject(raw, scale, [u as f32, v as f32], &camera, matrix.as_ref());
-                for (axis, number) in point.into_iter().enumerate() {
-                    let place = r * out_strides[0] + pixel * out_strides[1] + axis as isize * out_strides[2];
-                    *out.get().offset(place) = number;
-                }
-                if !valid.get().is_null() {
-                    *valid.get().offset(r * valid_strides[0] + pixel * valid_strides[1]) = u8::from(good);
-                }
-            }
-        }
+        let [row_step, line, column] = dims.depth_strides;
+        let start = valid_strides[0] * row as isize + valid_strides[1] * (v * dims.width) as isize;
+        let job = Line {
+            depth: depth.get().wrapping_offset(row as isize * row_step + v as isize * line),
+            column,
+            scale,
+            camera: camera.numbers(row).map(|number| number as f32),
+            matrix: pose.map(|pose| pose.matrix(row).map(|number| number as f32)),
+            row,
+            v,
+            width: dims.width,
+            valid: if valid.get().is_null() { valid.get() } else { valid.get().wrapping_offset(start) },
+            valid_step: valid_strides[1],
+        };
+        // SAFETY: the line exists in all three; no other task writes it.
+        unsafe { unproject_line(&job, &out) };
     })
 }
 
-/// The point of a pixel, NaN where its depth is none, and whether it is one.
-#[inline(always)]
-fn unproject(
-    depth: f32,
+/// A line of an image.
+struct Line<T> {
+    depth: *const T,
+    column: isize,
     scale: f32,
-    [u, v]: [f32; 2],
-    camera: &[f32; 4],
-    matrix: Option<&[f32; 12]>,
-) -> ([f32; 3], bool) {
-    let z = depth * scale;
-    if !(depth > 0.0 && z.is_finite()) {
-        return ([f32::NAN; 3], false);
+    camera: [f32; 4],
+    matrix: Option<[f32; 12]>,
+    row: usize,
+    v: usize,
+    width: usize,
+    /// Null where it is not wanted.
+    valid: *mut u8,
+    valid_step: isize,
+}
+
+vectorized! {
+    /// Points of pixels, NaN where their depth is none.
+    ///
+    /// # Safety
+    /// The line must exist in the image and in both results, and nobody else may use those.
+    unsafe fn unproject_line[T: Depth](line: &Line<T>, out: &PointsMut<f32>) {
+        let [fx, fy, cx, cy] = line.camera;
+        let slope = (line.v as f32 - cy) / fy;
+        let (mut block, mut good) = ([[0.0; BLOCK]; 3], [false; BLOCK]);
+        let mut depths = [0.0; BLOCK];
+        for first in (0..line.width).step_by(BLOCK) {
+            let end = (first + BLOCK).min(line.width);
+            for (u, depth) in (first..end).zip(&mut depths) {
+                // SAFETY: the caller's promise.
+                *depth = unsafe { *line.depth.offset(u as isize * line.column) }.widen();
+            }
+            for lane in 0..BLOCK {
+                let z = depths[lane] * line.scale;
+                good[lane] = (depths[lane] > 0.0) & z.is_finite();
+                // By way of f64, which holds every column, and which vectors can add to.
+                let u = (first as f64 + lane as f64) as f32;
+                let ray = (u - cx) / fx;
+                [block[0][lane], block[1][lane], block[2][lane]] = [ray * z, slope * z, z];
+            }
+            if let Some(matrix) = &line.matrix {
+                transform_block(matrix, &mut block);
+            }
+            for axis in &mut block {
+                for (number, &good) in axis.iter_mut().zip(&good) {
+                    *number = if good { *number } else { f32::NAN };
+                }
+            }
+            let pixel = line.v * line.width;
+            // SAFETY: the caller's promise.
+            unsafe {
+                out.write(line.row, pixel + first, pixel + end, &block);
+                if !line.valid.is_null() {
+                    for (u, &good) in (first..end).zip(&good) {
+                        *line.valid.offset(u as isize * line.valid_step) = u8::from(good);
+                    }
+                }
+            }
+        }
     }
-    let [fx, fy, cx, cy] = *camera;
-    let point = [(u - cx) / fx * z, (v - cy) / fy * z, z];
-    (matrix.map_or(point, |matrix| transform(matrix, point)), true)
 }

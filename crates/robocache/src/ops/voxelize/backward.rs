@@ -6,7 +6,7 @@
 //! and every backend.
 
 use super::cuda::FeatureArgs;
-use super::reduce::{Features, Members, order_of};
+use super::reduce::{Features, Members};
 use super::sparse::row_major;
 use super::sparse_cpu::Groups;
 use super::{Reduce, check_features};
@@ -14,9 +14,12 @@ use crate::cpu::{Shared, for_each};
 use crate::cuda::{Grid, KernelFamily, Launcher, clear};
 use crate::ops::cloud::Cloud;
 use crate::ops::rows::Batch;
-use crate::ops::scalar::{FLOATS, Scalar, float_number, with_float};
+use crate::ops::scalar::{FLOATS, Real, Scalar, float_number, with_float};
 use crate::tensor::TensorRef;
 use crate::{Context, Op, OutputSpec, Outputs, Result, ensure};
+
+/// Groups of a task on the host.
+const TASK_ROWS: usize = 256;
 
 /// Output 0 is `out`, the gradient of the features, with their shape and dtype; 0 for points outside.
 #[derive(Debug, Clone)]
@@ -180,7 +183,7 @@ fn hand_on<G: Scalar, F: Scalar>(
     let most = if op.sparse { dims.rows } else { usize::MAX };
     let groups = Groups::new([op.cells, op.starts, op.order, op.count], most, dims.cloud.total());
     let features = Features::<F>::new(&op.features, dims.feature_strides, &dims.cloud, width);
-    for_each(groups.rows, context, &|row| {
+    let hand_on_row = |row: usize| {
         let place = if op.sparse { row } else { groups.cell(row) as usize };
         let points = groups.points(row);
         if place >= dims.rows || points.count() == 0 {
@@ -192,10 +195,8 @@ fn hand_on<G: Scalar, F: Scalar>(
                 let whole: f64 = (*grad.get().add(place * width + column)).widen().into();
                 let part = if op.reduce == Reduce::Mean { whole / points.count() as f64 } else { whole };
                 if matches!(op.reduce, Reduce::Max | Reduce::Min) {
-                    let order = |at: usize| {
-                        let number: f64 = (*features.at(points.index(at), column)).widen().into();
-                        order_of(number, op.reduce == Reduce::Min)
-                    };
+                    let order =
+                        |at: usize| (*features.at(points.index(at), column)).widen().order(op.reduce == Reduce::Min);
                     let best = (1..points.count()).fold(0, |best, at| if order(at) > order(best) { at } else { best });
                     *out.get().add(points.index(best) as usize * width + column) = F::narrow(part);
                 } else {
@@ -205,5 +206,8 @@ fn hand_on<G: Scalar, F: Scalar>(
                 }
             }
         }
+    };
+    for_each(groups.rows.div_ceil(TASK_ROWS), context, &|task| {
+        (task * TASK_ROWS..((task + 1) * TASK_ROWS).min(groups.rows)).for_each(hand_on_row);
     })
 }

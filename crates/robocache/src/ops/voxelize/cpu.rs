@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Or
 
 use super::find::{Finder, Visitor, prefetch};
 use super::grid::NOWHERE;
-use super::reduce::{Features, Run, reduce};
+use super::reduce::{Features, RowOut, Run, reduce};
 use super::{CountsIn, Dims, Reduce, Targets, Voxelize};
 use crate::cpu::{Item, Packing, Shared, for_each, is_worth_sharing, sort, threads, vectorized, with_item};
 use crate::ops::rows::check_length_values;
@@ -287,7 +287,7 @@ fn sorted<I: Item, T: Scalar>(
     let sorted = if swapped { &*other } else { &*items };
     let sorted = &sorted[..sorted.partition_point(|item| item.key(packing) < nowhere)];
     let job = Job { op, dims, targets, sorted, packing };
-    with_float!(dims.dtype, reduce_into::<I>, &features, &job, context)
+    with_float!(features.dtype(), reduce_all::<I>, &features, &job, context)
 }
 
 struct Job<'a, I> {
@@ -298,59 +298,68 @@ struct Job<'a, I> {
     packing: Packing,
 }
 
-fn reduce_into<O: Scalar, I: Item>(features: &TensorRef<'_>, job: &Job<'_, I>, context: &Context<'_>) -> Result<()> {
-    with_float!(features.dtype(), reduce_all::<O, I>, features, job, context)
-}
-
 /// Part by part of the grid: filled, then written where there are points.
-fn reduce_all<F: Scalar, O: Scalar, I: Item>(
-    features: &TensorRef<'_>,
-    job: &Job<'_, I>,
-    context: &Context<'_>,
-) -> Result<()> {
-    /// Points whose features are asked for ahead.
-    const AHEAD: usize = 16;
+fn reduce_all<F: Scalar, I: Item>(features: &TensorRef<'_>, job: &Job<'_, I>, context: &Context<'_>) -> Result<()> {
     let &Job { op, dims, targets, sorted, packing } = job;
     let features = Features::<F>::new(features, dims.feature_strides, &dims.cloud, dims.width);
-    let (out, counts) = (Shared(targets.out.cast::<O>()), Shared(targets.counts));
+    let (out, counts) = (Shared(targets.out), Shared(targets.counts));
     let slabs = Slabs {
         sorted,
         packing,
         cells: dims.all_cells as u64,
-        cell_cost: (dims.width * size_of::<O>()).max(1) as u64,
+        cell_cost: (dims.width * dims.dtype.size()).max(1) as u64,
         point_cost: (dims.width * size_of::<F>() + 16) as u64,
     };
     slabs.for_each(context, &|cells, points| {
         // SAFETY: the outputs are row-major, of these dtypes, and no other task writes these cells.
         unsafe {
             let columns = cells.start as usize * dims.width..cells.end as usize * dims.width;
-            fill_part(out.get().cast(), dims.dtype, dims.fill, columns);
+            fill_part(out.get(), dims.dtype, dims.fill, columns);
             if !counts.get().is_null() {
                 counts.get().add(cells.start as usize).write_bytes(0, (cells.end - cells.start) as usize);
             }
         }
-        vectorized(|| {
-            let mut first = 0;
-            while first < points.len() {
-                let cell = points[first].key(packing) as usize;
-                let run = points[first..].iter().take_while(|item| item.key(packing) as usize == cell).count();
-                let ahead = (first + AHEAD).min(points.len());
-                for item in &points[ahead..(ahead + run).min(points.len())] {
-                    // SAFETY: the point exists.
-                    unsafe { features.prefetch(item.index(packing)) };
-                }
-                let points = Run { items: &points[first..first + run], packing };
-                // SAFETY: the cell and its points exist, and no other task writes the cell.
-                unsafe {
-                    reduce(&features, &points, op.reduce, out.get().add(cell * dims.width));
-                    if !counts.get().is_null() {
-                        *counts.get().add(cell) = i32::try_from(run).unwrap_or(i32::MAX);
-                    }
-                }
-                first += run;
-            }
-        });
+        // SAFETY: as above, and the points exist.
+        unsafe {
+            let out = RowOut { data: out.get(), dtype: dims.dtype };
+            reduce_slab(&features, points, packing, op.reduce, out, counts.get());
+        }
     })
+}
+
+vectorized! {
+    /// Writes the cells of sorted points.
+    ///
+    /// # Safety
+    /// The points and the cells must exist, and nobody else may use the cells; `counts` may be null.
+    unsafe fn reduce_slab[F: Scalar, I: Item](
+        features: &Features<F>,
+        points: &[I],
+        packing: Packing,
+        how: Reduce,
+        out: RowOut,
+        counts: *mut i32,
+    ) {
+        /// Points whose features are asked for ahead.
+        const AHEAD: usize = 32;
+        let mut first = 0;
+        while first < points.len() {
+            let cell = points[first].key(packing) as usize;
+            let run = points[first..].iter().take_while(|item| item.key(packing) as usize == cell).count();
+            let ahead = (first + AHEAD).min(points.len());
+            for item in &points[ahead..(ahead + run).min(points.len())] {
+                features.prefetch(item.index(packing));
+            }
+            // SAFETY: the caller's promise.
+            unsafe {
+                reduce(features, &Run { items: &points[first..first + run], packing }, how, out.add(cell * features.width));
+                if !counts.is_null() {
+                    *counts.add(cell) = i32::try_from(run).unwrap_or(i32::MAX);
+                }
+            }
+            first += run;
+        }
+    }
 }
 
 /// All cells of a grid and the points in them, cut into parts of about the same work.
@@ -406,5 +415,58 @@ impl<I: Item> Slabs<'_, I> {
         let cell = empty.div_ceil(u128::from(self.cell_cost)).min(u128::from(self.cells)) as u64;
         let next = self.sorted.get(low).map_or(self.cells, |item| item.key(self.packing));
         cell.clamp(after, next.max(after))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    /// Slabs lie side by side, hold all cells and points once, and none is much more work than the others
+    /// unless one cell is.
+    fn check_slabs(keys: &[u64], cells: u64, cell_cost: u64, point_cost: u64) {
+        let packing = Packing::new(keys.len(), cells);
+        let sorted: Vec<u64> = (0..).zip(keys).map(|(index, &key)| u64::new(key, index, packing)).collect();
+        let slabs = Slabs { sorted: &sorted, packing, cells, cell_cost, point_cost };
+        let seen = Mutex::new(Vec::new());
+        slabs
+            .for_each(&Context::default(), &|cells, points| {
+                assert!(points.iter().all(|point| cells.contains(&point.key(packing))));
+                seen.lock().unwrap().push((cells.start, cells.end, points.len()));
+            })
+            .unwrap();
+        let mut seen = seen.into_inner().unwrap();
+        seen.sort_unstable();
+        let mut next = 0;
+        for &(start, end, _) in &seen {
+            assert_eq!(start, next);
+            next = end;
+        }
+        assert_eq!(next, cells);
+        assert_eq!(seen.iter().map(|slab| slab.2).sum::<usize>(), keys.len());
+        let crowd = keys.chunk_by(|a, b| a == b).map(<[u64]>::len).max().unwrap_or(0) as u64;
+        let most = SLAB_BYTES + cell_cost + (crowd + 1) * point_cost;
+        for (start, end, points) in seen {
+            assert!((end - start) * cell_cost + points as u64 * point_cost <= 2 * most, "{start}..{end}: {points}");
+        }
+    }
+
+    #[test]
+    fn slabs_hold_everything_once() {
+        let spread: Vec<u64> = (0..60_000).map(|i| i * 37 / 3).collect();
+        let crowded: Vec<u64> = (0..60_000).map(|i| if i < 50_000 { 7 } else { 500_000 + i % 3 }).collect();
+        let crowded = {
+            let mut keys = crowded;
+            keys.sort_unstable();
+            keys
+        };
+        for keys in [&[][..], &[0], &[999_999], &spread, &crowded] {
+            for (cell_cost, point_cost) in [(64, 80), (1, 20), (4096, 4112)] {
+                check_slabs(keys, 1_000_000, cell_cost, point_cost);
+            }
+        }
+        check_slabs(&[0, 0, 0], 1, 4, 20);
+        check_slabs(&[], 0, 4, 20);
     }
 }

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::grid::{BLOCK, Cells, Grid, NOWHERE};
+use super::grid::{Cells, Grid, NOWHERE};
 use crate::cpu::{Item, Packing, Shared, for_each, vectorized};
-use crate::ops::cloud::{Cloud, Points};
+use crate::ops::cloud::{BLOCK, Cloud, Points};
 use crate::ops::scalar::{Real, Scalar};
 use crate::tensor::TensorRef;
 use crate::{Context, Result};
@@ -64,8 +64,9 @@ impl<'a, T: Scalar> Finder<'a, T> {
             let (row, first) = (task / parts, task % parts * TASK_POINTS);
             let (end, length) = ((first + TASK_POINTS).min(count), self.cloud.length(self.lengths, row));
             let mut visitor = visitor();
+            let mut lost = 0;
             // SAFETY: the row and the points exist.
-            let lost = vectorized(|| unsafe { self.visit_part(row, first, end.min(length), &mut visitor) });
+            unsafe { visit_part(self, row, first, end.min(length), &mut visitor, &mut lost) };
             if padding {
                 for start in (first.max(length)..end).step_by(BLOCK) {
                     visitor.visit(row * count + start, &[NOWHERE; BLOCK][..(end - start).min(BLOCK)]);
@@ -79,32 +80,6 @@ impl<'a, T: Scalar> Finder<'a, T> {
         })
     }
 
-    /// Returns how many points have no cell.
-    ///
-    /// # Safety
-    /// The row and its points `first..end` must exist.
-    #[inline(always)]
-    unsafe fn visit_part<V: Visitor>(&self, row: usize, first: usize, end: usize, visitor: &mut V) -> u64 {
-        let base = row as u64 * self.per_row;
-        let mut points = [[T::Compute::from_f64(0.0); BLOCK]; 3];
-        let mut found = [NOWHERE; BLOCK];
-        let mut lost = 0;
-        let mut start = first;
-        while start < end {
-            // SAFETY: the caller's promise.
-            unsafe { self.points.read(row, start, end, &mut points) };
-            self.cells.find(&points, &mut found);
-            let cells = &mut found[..(end - start).min(BLOCK)];
-            for cell in &mut *cells {
-                lost += u64::from(*cell == NOWHERE);
-                *cell = if *cell == NOWHERE { NOWHERE } else { base + *cell };
-            }
-            visitor.visit(row * self.cloud.count + start, cells);
-            start += cells.len();
-        }
-        lost
-    }
-
     /// Writes an item for each point, with its cell as the key, `nowhere` for padding and what was dropped.
     pub(super) fn write_items<I: Item>(
         &self,
@@ -115,6 +90,38 @@ impl<'a, T: Scalar> Finder<'a, T> {
     ) -> Result<()> {
         let items = Shared(items.as_mut_ptr());
         self.for_each(true, context, || Write { items, packing, nowhere })
+    }
+}
+
+vectorized! {
+    /// Adds to `lost` how many points have no cell.
+    ///
+    /// # Safety
+    /// The row and its points `first..end` must exist.
+    unsafe fn visit_part[T: Scalar, V: Visitor](
+        finder: &Finder<'_, T>,
+        row: usize,
+        first: usize,
+        end: usize,
+        visitor: &mut V,
+        lost: &mut u64,
+    ) {
+        let base = row as u64 * finder.per_row;
+        let mut points = [[T::Compute::from_f64(0.0); BLOCK]; 3];
+        let mut found = [NOWHERE; BLOCK];
+        let mut start = first;
+        while start < end {
+            // SAFETY: the caller's promise.
+            unsafe { finder.points.read(row, start, end, &mut points) };
+            finder.cells.find(&points, &mut found);
+            let cells = &mut found[..(end - start).min(BLOCK)];
+            for cell in &mut *cells {
+                *lost += u64::from(*cell == NOWHERE);
+                *cell = if *cell == NOWHERE { NOWHERE } else { base + *cell };
+            }
+            visitor.visit(row * finder.cloud.count + start, cells);
+            start += cells.len();
+        }
     }
 }
 

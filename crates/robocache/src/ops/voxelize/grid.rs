@@ -1,13 +1,10 @@
 //! Where the cells of a grid lie.
 
+use crate::ops::cloud::{BLOCK, Block};
 use crate::ops::scalar::{Real, Scalar};
 use crate::tensor::DType;
 use crate::{Result, ensure};
 
-/// Points that are looked at together.
-pub(crate) const BLOCK: usize = 64;
-/// So many points: x of all, y of all, z of all.
-pub(crate) type Block<T> = [[<T as Scalar>::Compute; BLOCK]; 3];
 /// The cell of a point that has none.
 pub(crate) const NOWHERE: u64 = u64::MAX;
 /// Cells along an axis: what f32 counts exactly.
@@ -76,7 +73,7 @@ impl<T: Scalar> Cells<T> {
     /// The cells of points in row-major order, [`NOWHERE`] outside of the grid and for what is no number.
     /// Between 0 and the number of cells, rounding down is cutting off.
     #[inline(always)]
-    pub(crate) fn find(&self, points: &Block<T>, found: &mut [u64; BLOCK]) {
+    pub(crate) fn find(&self, points: &Block<T::Compute>, found: &mut [u64; BLOCK]) {
         // Most grids have so few cells that they are numbered in half the width.
         if self.cells <= 1 << 32 {
             let mut cells = [0u32; BLOCK];
@@ -100,7 +97,7 @@ impl<T: Scalar> Cells<T> {
     #[inline(always)]
     fn number<N: Copy + Default>(
         &self,
-        points: &Block<T>,
+        points: &Block<T::Compute>,
         cells: &mut [N; BLOCK],
         join: impl Fn(N, u32, usize) -> N,
     ) -> [u32; BLOCK] {

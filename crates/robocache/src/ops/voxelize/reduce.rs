@@ -8,8 +8,8 @@ use super::Reduce;
 use super::find::prefetch;
 use crate::cpu::{Item, Packing};
 use crate::ops::cloud::Cloud;
-use crate::ops::scalar::Scalar;
-use crate::tensor::TensorRef;
+use crate::ops::scalar::{Real, Scalar};
+use crate::tensor::{DType, TensorRef};
 
 /// From so many points on a cell is reduced in lanes.
 pub(crate) const LONG: usize = 64;
@@ -54,14 +54,18 @@ impl<T: Scalar> Features<T> {
         unsafe { self.data.offset(offset + column as isize * self.strides[2]) }
     }
 
-    /// Asks for the features of a point that are soon read.
-    ///
-    /// # Safety
-    /// The point must exist.
+    /// Asks for the features of a point that are soon read, the first and last of them.
     #[inline(always)]
-    pub(crate) unsafe fn prefetch(&self, index: u64) {
-        // SAFETY: the caller's promise; there may be no column, but a hint takes any address.
-        prefetch(unsafe { self.at(index, 0) });
+    pub(crate) fn prefetch(&self, index: u64) {
+        let (row, point) = if self.flat {
+            (0, index as usize)
+        } else {
+            (index as usize / self.per_row, index as usize % self.per_row)
+        };
+        let offset = row as isize * self.strides[0] + point as isize * self.strides[1];
+        let last = self.width.saturating_sub(1) as isize * self.strides[2];
+        prefetch(self.data.wrapping_offset(offset));
+        prefetch(self.data.wrapping_offset(offset + last));
     }
 }
 
@@ -88,25 +92,10 @@ impl<I: Item> Members for Run<'_, I> {
     }
 }
 
-/// A number whose order as an integer is that of floats, -0 below +0; NaN above all.
-#[inline(always)]
-pub(crate) fn order_of(number: f64, least: bool) -> i64 {
-    let number = if number.is_nan() { if least { -f64::NAN.abs() } else { f64::NAN.abs() } } else { number };
-    let bits = number.to_bits() as i64;
-    let order = bits ^ ((bits >> 63) & i64::MAX);
-    if least { !order } else { order }
-}
-
-#[inline(always)]
-fn number_of(order: i64, least: bool) -> f64 {
-    let order = if least { !order } else { order };
-    f64::from_bits((order ^ ((order >> 63) & i64::MAX)) as u64)
-}
-
 /// How two numbers become one.
-trait Combine: Copy {
+trait Combine<N>: Copy {
     type Total: Copy + Default;
-    fn first(self, number: f64) -> Self::Total;
+    fn first(self, number: N) -> Self::Total;
     fn join(self, one: Self::Total, other: Self::Total) -> Self::Total;
     fn finish(self, total: Self::Total, count: usize) -> f64;
 }
@@ -116,11 +105,11 @@ struct Sum {
     mean: bool,
 }
 
-impl Combine for Sum {
+impl<N: Real> Combine<N> for Sum {
     type Total = f64;
     #[inline(always)]
-    fn first(self, number: f64) -> f64 {
-        number
+    fn first(self, number: N) -> f64 {
+        number.into()
     }
     #[inline(always)]
     fn join(self, one: f64, other: f64) -> f64 {
@@ -132,24 +121,64 @@ impl Combine for Sum {
     }
 }
 
+/// The largest, or the least.
 #[derive(Clone, Copy)]
-struct Extreme {
-    least: bool,
-}
+struct Extreme<const LEAST: bool>;
 
-impl Combine for Extreme {
-    type Total = i64;
+impl<N: Real, const LEAST: bool> Combine<N> for Extreme<LEAST> {
+    type Total = N::Order;
     #[inline(always)]
-    fn first(self, number: f64) -> i64 {
-        order_of(number, self.least)
+    fn first(self, number: N) -> N::Order {
+        number.order(LEAST)
     }
     #[inline(always)]
-    fn join(self, one: i64, other: i64) -> i64 {
+    fn join(self, one: N::Order, other: N::Order) -> N::Order {
         one.max(other)
     }
     #[inline(always)]
-    fn finish(self, total: i64, _: usize) -> f64 {
-        number_of(total, self.least)
+    fn finish(self, total: N::Order, _: usize) -> f64 {
+        N::from_order(total, LEAST).into()
+    }
+}
+
+/// A row that is written, in any float dtype: the loops need not be compiled for each.
+#[derive(Clone, Copy)]
+pub(crate) struct RowOut {
+    pub(crate) data: *mut u8,
+    pub(crate) dtype: DType,
+}
+
+impl RowOut {
+    /// The row so many numbers behind this one.
+    ///
+    /// # Safety
+    /// It must be part of the same tensor.
+    #[inline(always)]
+    pub(crate) unsafe fn add(self, count: usize) -> Self {
+        // SAFETY: the caller's promise.
+        Self { data: unsafe { self.data.add(count * self.dtype.size()) }, ..self }
+    }
+
+    /// # Safety
+    /// The numbers must be writable from `start` on.
+    #[inline(always)]
+    unsafe fn write<const N: usize>(self, start: usize, numbers: [f64; N]) {
+        #[inline(always)]
+        unsafe fn write_as<O: Scalar, const N: usize>(to: *mut O, numbers: [f64; N]) {
+            for (column, number) in numbers.into_iter().enumerate() {
+                // SAFETY: the caller's promise.
+                unsafe { *to.add(column) = O::narrow(number) };
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.dtype {
+                DType::F16 => write_as(self.data.cast::<half::f16>().add(start), numbers),
+                DType::BF16 => write_as(self.data.cast::<half::bf16>().add(start), numbers),
+                DType::F32 => write_as(self.data.cast::<f32>().add(start), numbers),
+                _ => write_as(self.data.cast::<f64>().add(start), numbers),
+            }
+        }
     }
 }
 
@@ -159,18 +188,17 @@ impl Combine for Extreme {
 /// # Safety
 /// The points must exist, and the row must be writable at `out`.
 #[inline(always)]
-pub(crate) unsafe fn reduce<T: Scalar, O: Scalar>(
+pub(crate) unsafe fn reduce<T: Scalar>(
     features: &Features<T>,
     points: &(impl Members + ?Sized),
     reduce: Reduce,
-    out: *mut O,
+    out: RowOut,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
         match reduce {
-            Reduce::Max | Reduce::Min => {
-                combine(features, points, Extreme { least: reduce == Reduce::Min }, out);
-            }
+            Reduce::Max => combine(features, points, Extreme::<false>, out),
+            Reduce::Min => combine(features, points, Extreme::<true>, out),
             _ => combine(features, points, Sum { mean: reduce == Reduce::Mean }, out),
         }
     }
@@ -179,18 +207,18 @@ pub(crate) unsafe fn reduce<T: Scalar, O: Scalar>(
 /// # Safety
 /// As for [`reduce`].
 #[inline(always)]
-unsafe fn combine<T: Scalar, O: Scalar, C: Combine>(
+unsafe fn combine<T: Scalar, C: Combine<T::Compute>>(
     features: &Features<T>,
     points: &(impl Members + ?Sized),
     how: C,
-    out: *mut O,
+    out: RowOut,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
         if points.count() < LONG {
-            combine_in::<T, O, C, _, 1>(features, points, how, out);
+            combine_in::<T, C, _, 1>(features, points, how, out);
         } else {
-            combine_in::<T, O, C, _, LANES>(features, points, how, out);
+            combine_in::<T, C, _, LANES>(features, points, how, out);
         }
     }
 }
@@ -198,23 +226,23 @@ unsafe fn combine<T: Scalar, O: Scalar, C: Combine>(
 /// # Safety
 /// As for [`reduce`].
 #[inline(always)]
-unsafe fn combine_in<T: Scalar, O: Scalar, C: Combine, M: Members + ?Sized, const LANES: usize>(
+unsafe fn combine_in<T: Scalar, C: Combine<T::Compute>, M: Members + ?Sized, const LANES: usize>(
     features: &Features<T>,
     points: &M,
     how: C,
-    out: *mut O,
+    out: RowOut,
 ) {
     let mut start = 0;
     // SAFETY: the caller's promise; columns lie within the width.
     unsafe {
         if features.strides[2] == 1 {
             while start + COLUMNS <= features.width {
-                combine_columns::<T, O, C, M, LANES, COLUMNS>(features, points, how, start, out);
+                combine_columns::<T, C, M, LANES, COLUMNS>(features, points, how, start, out);
                 start += COLUMNS;
             }
         }
         while start < features.width {
-            combine_columns::<T, O, C, M, LANES, 1>(features, points, how, start, out);
+            combine_columns::<T, C, M, LANES, 1>(features, points, how, start, out);
             start += 1;
         }
     }
@@ -225,8 +253,7 @@ unsafe fn combine_in<T: Scalar, O: Scalar, C: Combine, M: Members + ?Sized, cons
 #[inline(always)]
 unsafe fn combine_columns<
     T: Scalar,
-    O: Scalar,
-    C: Combine,
+    C: Combine<T::Compute>,
     M: Members + ?Sized,
     const LANES: usize,
     const COLUMNS: usize,
@@ -235,20 +262,15 @@ unsafe fn combine_columns<
     points: &M,
     how: C,
     start: usize,
-    out: *mut O,
+    out: RowOut,
 ) {
     let mut totals = [[C::Total::default(); COLUMNS]; LANES];
     for index in 0..points.count() {
         // SAFETY: the point exists, and so do its columns.
         let row = unsafe { *features.at(points.index(index), start).cast::<[T; COLUMNS]>() };
-        let totals = &mut totals[index % LANES];
-        let numbers = row.map(|number| how.first(number.widen().into()));
-        if index < LANES {
-            *totals = numbers;
-        } else {
-            for (total, number) in totals.iter_mut().zip(numbers) {
-                *total = how.join(*total, number);
-            }
+        for (total, number) in totals[index % LANES].iter_mut().zip(row) {
+            let number = how.first(number.widen());
+            *total = if index < LANES { number } else { how.join(*total, number) };
         }
     }
     let mut half = LANES / 2;
@@ -261,30 +283,10 @@ unsafe fn combine_columns<
         }
         half /= 2;
     }
-    let row = totals[0].map(|total| O::narrow(how.finish(total, points.count())));
-    // SAFETY: the caller's promise.
-    unsafe { *out.add(start).cast::<[O; COLUMNS]>() = row };
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn integers_are_ordered_as_floats_are() {
-        let numbers = [f64::NEG_INFINITY, -1e300, -1.0, -5e-324, -0.0, 0.0, 5e-324, 1.0, f64::INFINITY];
-        for (index, &number) in numbers.iter().enumerate() {
-            assert_eq!(number_of(order_of(number, false), false).to_bits(), number.to_bits());
-            assert_eq!(number_of(order_of(number, true), true).to_bits(), number.to_bits());
-            for &greater in &numbers[index + 1..] {
-                assert!(order_of(number, false) < order_of(greater, false));
-                assert!(order_of(number, true) > order_of(greater, true));
-            }
-            for nan in [f64::NAN, -f64::NAN] {
-                assert!(order_of(nan, false) > order_of(number, false));
-                assert!(order_of(nan, true) > order_of(number, true));
-            }
-        }
-        assert!(number_of(order_of(f64::NAN, true), true).is_nan());
+    let mut row = [0.0; COLUMNS];
+    for (number, &total) in row.iter_mut().zip(&totals[0]) {
+        *number = how.finish(total, points.count());
     }
+    // SAFETY: the caller's promise.
+    unsafe { out.write(start, row) };
 }

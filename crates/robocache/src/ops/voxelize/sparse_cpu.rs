@@ -1,8 +1,11 @@
 //! Sparse grids on the host.
 
+use std::ops::Range;
+
+use super::Reduce;
 use super::cpu::items_in;
-use super::find::Finder;
-use super::reduce::{Features, Members, reduce};
+use super::find::{Finder, prefetch};
+use super::reduce::{Features, Members, RowOut, reduce};
 use super::sparse::{GatherDims, GatherTargets, GatherVoxels, GroupDims, GroupPoints, GroupTargets};
 use crate::cpu::{Item, Packing, Shared, for_each, sort, vectorized, with_item};
 use crate::ops::cloud::Points;
@@ -100,9 +103,14 @@ fn write_groups<I: Item>(
     let (cells, starts) = (Shared(targets.cells), Shared(targets.starts));
     let (order, inverse) = (Shared(targets.order), Shared(targets.inverse));
     for_each(tasks, context, &|task| {
+        /// Points whose places in `inverse` are asked for ahead.
+        const AHEAD: usize = 32;
         let mut last = before(task).unwrap_or(u64::MAX);
         let mut row = rows[task];
         for place in part(task) {
+            if let Some(item) = sorted.get(place + AHEAD) {
+                prefetch(inverse.get().wrapping_add(item.index(packing) as usize));
+            }
             let (key, index) = (sorted[place].key(packing), sorted[place].index(packing));
             let inside = key < nowhere;
             // SAFETY: outputs are row-major; a row, a place and a point are written by one task.
@@ -177,16 +185,6 @@ impl<'a> Groups<'a> {
         let order = unsafe { std::slice::from_raw_parts(self.order.data().cast::<i32>().add(start), end - start) };
         Group { order, last: self.total.saturating_sub(1) as u64 }
     }
-
-    /// A point a few places behind the first of a row, which will soon be read.
-    #[inline(always)]
-    fn ahead(&self, row: usize) -> u64 {
-        const AHEAD: usize = 16;
-        self.points((row + AHEAD).min(self.rows - 1))
-            .order
-            .first()
-            .map_or(0, |&index| u64::try_from(index).unwrap_or(0).min(self.total.saturating_sub(1) as u64))
-    }
 }
 
 pub(super) fn gather(
@@ -221,7 +219,12 @@ pub(super) fn gather(
     if !targets.voxels.is_null() {
         with_float!(dims.voxel_dtype, hard_voxels, op, dims, &targets, &groups, context)?;
     }
-    with_float!(dims.dtype, reduced_rows, op, dims, &targets, &groups, context)
+    match &op.features {
+        Some(features) if op.reduce.uses_features() => {
+            with_float!(features.dtype(), reduce_rows, features, op, dims, &targets, &groups, context)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Divides by one number again and again, without the machine's slow division.
@@ -261,13 +264,13 @@ fn hard_voxels<V: Scalar>(
     let wide = 3 + dims.width;
     for_each(op.rows.div_ceil(TASK_ROWS), context, &|task| {
         for row in task * TASK_ROWS..((task + 1) * TASK_ROWS).min(op.rows) {
-            let members = (row < groups.rows).then(|| groups.points(row));
-            let kept = members.as_ref().map_or(0, |members| members.count().min(most));
+            let members = if row < groups.rows { groups.points(row) } else { Group { order: &[], last: 0 } };
+            let kept = members.count().min(most);
             // SAFETY: the row exists, no other task writes it, and so do its points.
             unsafe {
                 let to = voxels.get().add(row * most * wide);
-                for (slot, members) in (0..kept).zip(std::iter::repeat(&members)) {
-                    let (index, to) = (members.as_ref().map_or(0, |m| m.index(slot)), to.add(slot * wide));
+                for slot in 0..kept {
+                    let (index, to) = (members.index(slot), to.add(slot * wide));
                     with_float!(op.points.dtype(), copy_point::<V>, op, dims, index, to);
                     if let Some(features) = &op.features {
                         with_float!(features.dtype(), copy_features::<V>, features, dims, index, to.add(3));
@@ -304,22 +307,7 @@ unsafe fn copy_features<F: Scalar, V: Scalar>(features: &TensorRef<'_>, dims: &G
     }
 }
 
-fn reduced_rows<O: Scalar>(
-    op: &GatherVoxels<'_>,
-    dims: &GatherDims,
-    targets: &GatherTargets,
-    groups: &Groups<'_>,
-    context: &Context<'_>,
-) -> Result<()> {
-    match &op.features {
-        Some(features) if op.reduce.uses_features() => {
-            with_float!(features.dtype(), reduce_rows::<O>, features, op, dims, targets, groups, context)
-        }
-        _ => Ok(()),
-    }
-}
-
-fn reduce_rows<F: Scalar, O: Scalar>(
+fn reduce_rows<F: Scalar>(
     features: &TensorRef<'_>,
     op: &GatherVoxels<'_>,
     dims: &GatherDims,
@@ -328,23 +316,47 @@ fn reduce_rows<F: Scalar, O: Scalar>(
     context: &Context<'_>,
 ) -> Result<()> {
     let features = Features::<F>::new(features, dims.feature_strides, &dims.cloud, dims.width);
-    let out = Shared(targets.features.cast::<O>());
+    let out = Shared(targets.features);
     for_each(op.rows.div_ceil(TASK_ROWS), context, &|task| {
-        vectorized(|| {
-            for row in task * TASK_ROWS..((task + 1) * TASK_ROWS).min(op.rows) {
-                // SAFETY: the row and its points exist; no other task writes the row.
-                unsafe {
-                    let to = out.get().add(row * dims.width);
-                    if row < groups.rows && groups.points(row).count() > 0 {
-                        features.prefetch(groups.ahead(row));
-                        reduce(&features, &groups.points(row), op.reduce, to);
-                    } else {
-                        to.write_bytes(0, dims.width);
-                    }
+        let rows = task * TASK_ROWS..((task + 1) * TASK_ROWS).min(op.rows);
+        // SAFETY: the rows and their points exist; no other task writes them.
+        unsafe {
+            let out = RowOut { data: out.get(), dtype: dims.dtype };
+            reduce_part(&features, groups, rows, op.reduce, out);
+        }
+    })
+}
+
+vectorized! {
+    /// # Safety
+    /// The rows and their points must exist, and nobody else may use the rows.
+    unsafe fn reduce_part[F: Scalar](
+        features: &Features<F>,
+        groups: &Groups<'_>,
+        rows: Range<usize>,
+        how: Reduce,
+        out: RowOut,
+    ) {
+        /// Rows whose points are asked for ahead.
+        const AHEAD: usize = 32;
+        for row in rows {
+            if row + AHEAD < groups.rows {
+                let points = groups.points(row + AHEAD);
+                for place in 0..points.count().min(4) {
+                    features.prefetch(points.index(place));
                 }
             }
-        });
-    })
+            // SAFETY: the caller's promise.
+            unsafe {
+                let to = out.add(row * features.width);
+                if row < groups.rows && groups.points(row).count() > 0 {
+                    reduce(features, &groups.points(row), how, to);
+                } else {
+                    to.data.write_bytes(0, features.width * to.dtype.size());
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
