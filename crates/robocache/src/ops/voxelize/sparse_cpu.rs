@@ -259,11 +259,19 @@ fn hard_voxels<V: Scalar>(
     groups: &Groups<'_>,
     context: &Context<'_>,
 ) -> Result<()> {
+    /// Rows whose points are asked for ahead.
+    const AHEAD: usize = 16;
     let Some(most) = op.max_points else { return Ok(()) };
     let voxels = Shared(targets.voxels.cast::<V>());
     let wide = 3 + dims.width;
     for_each(op.rows.div_ceil(TASK_ROWS), context, &|task| {
         for row in task * TASK_ROWS..((task + 1) * TASK_ROWS).min(op.rows) {
+            if row + AHEAD < groups.rows {
+                let members = groups.points(row + AHEAD);
+                for slot in 0..members.count().min(most).min(4) {
+                    prefetch(address_of(op, dims, members.index(slot)));
+                }
+            }
             let members = if row < groups.rows { groups.points(row) } else { Group { order: &[], last: 0 } };
             let kept = members.count().min(most);
             // SAFETY: the row exists, no other task writes it, and so do its points.
@@ -282,12 +290,27 @@ fn hard_voxels<V: Scalar>(
     })
 }
 
+/// Row and place of a point that is numbered through all rows.
+#[inline(always)]
+fn place_of(dims: &GatherDims, index: u64) -> (usize, usize) {
+    let (index, count) = (index as usize, dims.cloud.count.max(1));
+    if dims.cloud.batch > 1 { (index / count, index % count) } else { (0, index) }
+}
+
+/// Where a point lies; not to be read by.
+#[inline(always)]
+fn address_of(op: &GatherVoxels<'_>, dims: &GatherDims, index: u64) -> *const u8 {
+    let (row, index) = place_of(dims, index);
+    let [row_step, step, _] = dims.cloud.point_strides;
+    let elements = (row as isize).wrapping_mul(row_step).wrapping_add((index as isize).wrapping_mul(step));
+    op.points.data().wrapping_offset(elements.wrapping_mul(op.points.dtype().size() as isize))
+}
+
 /// # Safety
 /// The point must exist, and three numbers be writable.
 #[inline(always)]
 unsafe fn copy_point<T: Scalar, V: Scalar>(op: &GatherVoxels<'_>, dims: &GatherDims, index: u64, to: *mut V) {
-    let (index, count) = (index as usize, dims.cloud.count.max(1));
-    let (row, index) = if dims.cloud.batch > 1 { (index / count, index % count) } else { (0, index) };
+    let (row, index) = place_of(dims, index);
     // SAFETY: the caller's promise.
     unsafe {
         let point = Points::<T>::new(&op.points, &dims.cloud).at(row, index);
