@@ -5,7 +5,7 @@ use pyo3::types::{PyList, PyTuple};
 use robocache::ops::Fuse;
 use robocache::ops::fuse::Stream as EngineStream;
 use robocache::ops::resample::Extrapolate;
-use robocache::{Context, Error, ErrorKind, Op, Result, prepare};
+use robocache::{Context, DType, Error, ErrorKind, Op, Result, prepare};
 
 use crate::cuda::Stream;
 use crate::input::Input;
@@ -183,6 +183,17 @@ pub(crate) fn fuse<'py>(
         [only] => only.clone(),
         _ => PyTuple::new(py, results)?.into_any(),
     })
+}
+
+/// The dtype that holds the numbers of all that are named; None where there is none.
+#[pyfunction]
+pub(crate) fn promoted(names: Vec<String>) -> Option<&'static str> {
+    let dtype_of = |name: &String| DType::ALL.iter().copied().find(|dtype| dtype.name() == name);
+    let mut all = dtype_of(names.first()?)?;
+    for name in names.iter().skip(1) {
+        all = all.promote(dtype_of(name)?)?;
+    }
+    Some(all.name())
 }
 
 /// The streams of a list or tuple.

@@ -38,6 +38,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(resample_backward::resample_backward, module)?)?;
     module.add_function(wrap_pyfunction!(torch_op::torch_must_see, module)?)?;
     module.add_function(wrap_pyfunction!(fuse::fuse, module)?)?;
+    module.add_function(wrap_pyfunction!(fuse::promoted, module)?)?;
     module.add_function(wrap_pyfunction!(voxelize::voxelize, module)?)?;
     module.add_function(wrap_pyfunction!(voxelize::group_points, module)?)?;
     module.add_function(wrap_pyfunction!(voxelize::gather_voxels, module)?)?;

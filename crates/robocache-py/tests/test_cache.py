@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import robocache as rc
+from loader_data import ingest, write_dataset
 
 pyarrow = pytest.importorskip("pyarrow")
 TESTDATA = Path(__file__).resolve().parents[3] / "testdata"
@@ -188,3 +190,23 @@ def test_an_interrupted_ingest_goes_on(source, tmp_path):
     for at in range(len(cache)):
         expected = dataset.episode(at)["action"].values
         np.testing.assert_array_equal(cache.episode(at)["action"].values, expected)
+
+
+def _ingest_in_a_child(source: Path, out: Path) -> None:
+    rc.open(out.with_name("cut"))
+    rc.ingest(source, out, progress=False)
+
+
+def test_a_forked_child_puts_caches_together(tmp_path):
+    """Threads of the parent do not exist in the child: nothing may wait for them."""
+    source = write_dataset(tmp_path / "data", [(6, "a"), (7, "b")], pictures=(16, 16))
+    cut = ingest(source, tmp_path / "cut")
+    assert cut.complete
+    (tmp_path / "cut" / "manifest.json").unlink()
+    child = multiprocessing.get_context("fork").Process(
+        target=_ingest_in_a_child, args=(source, tmp_path / "forked")
+    )
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    assert len(rc.open(tmp_path / "forked").episodes) == 2

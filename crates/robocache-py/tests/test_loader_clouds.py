@@ -17,6 +17,7 @@ from refusal import assert_refused
 pytest.importorskip("pyarrow")
 
 CLOUD = "observation.point_cloud"
+BARE = "observation.lidar"
 GRID = {"origin": (-1.0, -1.0, -1.0), "voxel_size": 0.5, "shape": (4, 4, 4)}
 POINTS = 40
 
@@ -33,13 +34,29 @@ def clouds(length: int, seed: int) -> np.ndarray:
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
     root = tmp_path_factory.mktemp("clouds")
-    features = {CLOUD: Feature("float32", (POINTS, 6)), "action": Feature("float32", (2,))}
+    return ingest(dataset(root / "data", [clouds(7, 7), clouds(9, 9)]), root / "cache")
+
+
+def dataset(root, episodes):
+    features = {
+        CLOUD: Feature("float32", (POINTS, 6)),
+        BARE: Feature("float32", (POINTS, 3)),
+        "observation.keypoints": Feature("float32", (4, 3)),
+        "action": Feature("float32", (2,)),
+    }
     made = [
-        Episode({CLOUD: clouds(n, n), "action": np.ones((n, 2), np.float32)}, ("a",))
-        for n in (7, 9)
+        Episode(
+            {
+                CLOUD: points,
+                BARE: points[..., :3].copy(),
+                "observation.keypoints": np.zeros((len(points), 4, 3), np.float32),
+                "action": np.ones((len(points), 2), np.float32),
+            },
+            ("a",),
+        )
+        for points in episodes
     ]
-    write(root / "data", features, made, Layout(fps=FPS, stats=False))
-    return ingest(root / "data", root / "cache")
+    return write(root, features, made, Layout(fps=FPS, stats=False))
 
 
 def grid_of(points: np.ndarray, **options) -> torch.Tensor:
@@ -49,7 +66,21 @@ def grid_of(points: np.ndarray, **options) -> torch.Tensor:
 def test_a_cloud_is_known_by_its_name_and_shape(cache):
     info = cache.streams[CLOUD]
     assert info.kind == "point_cloud" and tuple(info.shape) == (POINTS, 6)
+    assert cache.streams["observation.keypoints"].kind == "vector"
     assert len(cache.episodes) == 2 and not cache.skipped, "NaN behind the last point is no fault"
+
+
+def test_points_that_are_infinite_are_a_fault_and_none_at_all_a_warning(tmp_path):
+    bad, none = clouds(5, 1), np.full((5, POINTS, 6), np.nan, np.float32)
+    bad[2, 3, 1] = np.inf
+    write_bad = dataset(tmp_path / "bad", [clouds(5, 2), bad])
+    findings = rc.dataset(write_bad).check()
+    found = [(f.level, f.code, f.stream, f.episode) for f in findings if f.code == "not_finite"]
+    assert ("error", "not_finite", CLOUD, 1) in found
+    cache = ingest(write_bad, tmp_path / "cache")
+    assert len(cache.episodes) == 1 and len(cache.skipped) == 1
+    findings = rc.dataset(dataset(tmp_path / "none", [none])).check()
+    assert any(f.level == "warning" and "all of them are NaN" in f.message for f in findings)
 
 
 def test_statistics_are_those_of_the_coordinates(cache):
@@ -97,6 +128,21 @@ def test_grids_travel_to_other_processes(cache):
     assert next(iter(loader))[CLOUD].shape == (2, 4, 4, 4)
 
 
+def test_grids_and_normalization_of_one_stream_are_refused(cache):
+    def call():
+        cache.windows(voxelize={CLOUD: GRID}, normalize={CLOUD: "min_max"})
+
+    assert_refused(call, "InvalidArgument", "voxelize", "normalize would move", op="Loader")
+
+
+def test_options_are_kept_as_they_were(cache):
+    origin = [-1.0, -1.0, -1.0]
+    windows = cache.windows(streams=[CLOUD], voxelize={CLOUD: {**GRID, "origin": origin}})
+    before = windows[3][CLOUD]
+    origin[0] = 50.0
+    assert torch.equal(windows[3][CLOUD], before)
+
+
 @pytest.mark.parametrize(
     ("chosen", "words"),
     [
@@ -106,6 +152,8 @@ def test_grids_travel_to_other_processes(cache):
         ({CLOUD: {"origin": (0, 0, 0)}}, "voxel_size"),
         ({CLOUD: {**GRID, "voxel_size": -1}}, "voxel_size"),
         ({CLOUD: {**GRID, "reduce": "median"}}, "reduce"),
+        ({CLOUD: {**GRID, "shape": (2**25, 1, 1)}}, "shape"),
+        ({BARE: {**GRID, "reduce": "mean"}}, "no features behind their coordinates"),
         ({CLOUD: 0.5}, "expected a dict by name"),
         ("all", "expected a dict by name"),
     ],

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+import math
 import pickle
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import robocache as rc
 from helpers import can_compile
 from refusal import assert_refused
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
+
+
+STORED = [torch.float8_e4m3fn, torch.float8_e5m2]
 
 
 def signals(device: str, batch: int = 3):
@@ -44,7 +50,6 @@ def test_opcheck(device):
     spec = repr(
         (
             ("linear", "cubic"),
-            (None, 0.5),
             (None, None),
             (None, "b"),
             ((True, False, False),) * 2,
@@ -54,8 +59,16 @@ def test_opcheck(device):
     later = targets + 2  # no target before the first sample, whose age is NaN
     tensors = [arm, force[0].clone().requires_grad_()], [later, arm_times, force_times[0]]
     for flags in ((False, False), (True, True)):
-        arguments = (*tensors, spec, "clamp", None, *flags, None, None, True)
+        arguments = (*tensors, spec, [math.inf, 0.5], "clamp", None, *flags, None, None, True)
         torch.library.opcheck(torch.ops.robocache.fuse.default, arguments)
+    linear = spec.replace("cubic", "linear")
+    for dtype in STORED:
+        stored = [arm.detach().to(dtype), force[0].detach().to(dtype)]
+        arguments = (stored, tensors[1], linear, [math.inf] * 2, "clamp", None, True, True)
+        # torch's look at the schema multiplies, which it cannot in these dtypes.
+        utils = ("test_faketensor", "test_autograd_registration", "test_aot_dispatch_dynamic")
+        arguments = (*arguments, None, None, True)
+        torch.library.opcheck(torch.ops.robocache.fuse.default, arguments, test_utils=utils)
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
@@ -70,6 +83,140 @@ def test_streams_that_a_compiled_function_makes(backend, device):
     (mine,) = torch.autograd.grad(got.square().sum(), arm)
     (theirs,) = torch.autograd.grad(want.square().sum(), arm)
     assert torch.equal(mine, theirs)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compiled_dtypes_are_those_of_the_engine(backend, device):
+    """Also of what only stores numbers, and where torch has no common type."""
+    if backend == "inductor" and not can_compile(device):
+        pytest.skip("inductor finds no compiler here")
+    times = torch.arange(4.0, device=device)
+    samples = torch.arange(8.0, device=device).view(4, 2)
+    pairs = [
+        (torch.uint8, torch.uint16, torch.uint16),
+        (torch.uint16, torch.int16, torch.int32),
+        (torch.uint32, torch.int8, torch.int64),
+        (torch.float16, torch.bfloat16, torch.float32),
+        (STORED[0], torch.float16, torch.float32),
+        (STORED[1], STORED[1], torch.float32),
+    ]
+
+    def call(a, b):
+        streams = [rc.Stream(a, times, method="previous"), rc.Stream(b, times, method="next")]
+        return rc.fuse(streams, times - 0.5)
+
+    for first, second, common in pairs:
+        a, b = samples.to(first), samples.to(second)
+        got = torch.compile(call, fullgraph=True, backend=backend)(a, b)
+        assert got.dtype == common and torch.equal(got.double(), call(a, b).double())
+
+
+def test_fake_tensors_have_the_dtype_of_the_engine():
+    dtypes = [torch.bool, torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32]
+    dtypes += [torch.int32, torch.uint64, torch.int64, torch.float16, torch.bfloat16]
+    dtypes += [torch.float32, torch.float64, *STORED]
+    times = torch.arange(4.0)
+
+    def found(a, b, times):
+        streams = [rc.Stream(x, times, method="previous", name="x") for x in (a, b)]
+        try:
+            return rc.fuse(streams, times).dtype
+        except rc.InvalidArgument as error:
+            return str(error)
+
+    for first in dtypes:
+        for second in dtypes:
+            a, b = torch.zeros(4, 1).to(first), torch.zeros(4, 1).to(second)
+            with FakeTensorMode() as mode:
+                fake = found(*(mode.from_tensor(x) for x in (a, b, times)))
+            assert fake == found(a, b, times), (first, second)
+
+
+def test_gaps_that_no_literal_holds():
+    arm, arm_times, *_, targets = signals("cpu")
+
+    def valid(arm, gap):
+        streams = [rc.Stream(arm, arm_times, max_gap=gap), rc.Stream(None, dim=1)]
+        return rc.fuse(streams, targets, return_valid=True)[1]
+
+    leaf = arm.clone().requires_grad_()
+    for gap in (math.inf, None, 0.5, 1e-300, torch.tensor(0.5)):
+        want = valid(arm, gap)
+        assert torch.equal(valid(leaf, gap), want)
+        if not isinstance(gap, torch.Tensor):
+            compiled = torch.compile(valid, fullgraph=True, backend="aot_eager")
+            assert torch.equal(compiled(arm, gap), want)
+    nan = "expected seconds, 0 or more, got NaN"
+    compiled = torch.compile(valid, backend="aot_eager")
+    for call in (valid, compiled):
+        for values in (arm, leaf):
+            wrong = lambda: call(values, math.nan)  # noqa: B023, E731
+            assert_refused(wrong, "InvalidArgument", "streams[0].max_gap", nan, op="fuse")
+
+
+@pytest.mark.parametrize("dtype", STORED)
+def test_a_gradient_in_what_only_stores_numbers_is_refused_at_the_call(dtype):
+    arm, arm_times, force, force_times, targets = signals("cpu")
+    force = force.to(dtype)
+    leaf = force.clone().requires_grad_()
+
+    def streams(force, times):
+        return [rc.Stream(arm, arm_times), rc.Stream(force, times, name="force")]
+
+    def loss(force):
+        return rc.fuse(streams(force, force_times), targets).sum()
+
+    def mapped(force):
+        def each(force, times):
+            return rc.fuse([rc.Stream(None, dim=1), rc.Stream(force, times, name="force")], times)
+
+        return torch.func.vmap(each)(force, force_times).sum()
+
+    calls = {
+        "call": lambda: loss(leaf),
+        "grad": lambda: torch.func.grad(loss)(force),
+        "grad of vmap": lambda: torch.func.grad(mapped)(force),
+        "compile": lambda: torch.compile(loss, backend="eager")(leaf),
+        "warmup": lambda: rc.warmup("fuse", streams(leaf, force_times), targets),
+    }
+    for call in calls.values():
+        where = 'streams["force"].values'
+        assert_refused(call, "Unsupported", where, "holds no gradients", op="fuse")
+    with torch.no_grad():
+        assert torch.equal(loss(leaf), loss(force))
+
+
+def hollow_stream() -> rc.Stream:
+    return rc.Stream.__new__(rc.Stream)
+
+
+@pytest.mark.parametrize(
+    ("argument", "others"),
+    [
+        ("streams[1].max_gap", lambda x, t: [rc.Stream(x, t, max_gap="a")]),
+        ('streams["b"].max_gap', lambda x, t: [rc.Stream(x, t, max_gap=-1, name="b")]),
+        ("streams[1].method", lambda x, t: [rc.Stream(x, t, method=3)]),
+        ("streams[1].method", lambda x, t: [rc.Stream(x, t, method=[])]),
+        ("streams[1].method", lambda x, t: [rc.Stream(x, t, method=[("linear", 0)])]),
+        ("streams[1].lengths", lambda x, t: [rc.Stream(x, t, lengths={})]),
+        ("streams[1].scale", lambda x, t: [rc.Stream(x, t, scale="a")]),
+        ("streams[1].times", lambda x, t: [rc.Stream(x, [0, [1]])]),
+        ('streams["b"].values', lambda x, t: [rc.Stream("a", t, name="b")]),
+        ("streams", lambda x, t: [3]),
+        ("streams", lambda x, t: [None]),
+        ("streams", lambda x, t: [hollow_stream()]),
+    ],
+)
+def test_a_wrong_stream_is_refused_alike_with_a_gradient(argument, others):
+    arm, arm_times, force, force_times, targets = signals("cpu")
+
+    def call():
+        return rc.fuse([rc.Stream(arm, arm_times), *others(force, force_times)], targets)
+
+    plain = assert_refused(call, "InvalidArgument", argument, op="fuse")
+    arm.requires_grad_()
+    seen = assert_refused(call, "InvalidArgument", argument, op="fuse")
+    assert str(seen) == str(plain)
 
 
 def test_compiled_once_for_all_sizes():
@@ -161,9 +308,31 @@ def test_a_stream_is_read_only_and_can_be_copied():
     stream = rc.Stream(torch.ones(4, 2), torch.arange(4.0), max_gap=0.5, name="arm")
     with pytest.raises(AttributeError):
         stream.values = None
-    again = pickle.loads(pickle.dumps(stream))
-    assert (again.name, again.max_gap, again.method, again.dim) == ("arm", 0.5, "linear", None)
-    assert torch.equal(again.values, stream.values) and repr(again) == repr(stream)
+    protocols = range(pickle.HIGHEST_PROTOCOL + 1)
+    copies = [pickle.loads(pickle.dumps(stream, protocol)) for protocol in protocols]
+    for again in (*copies, copy.copy(stream), copy.deepcopy(stream)):
+        assert type(again) is rc.Stream
+        assert (again.name, again.max_gap, again.method, again.dim) == ("arm", 0.5, "linear", None)
+        assert torch.equal(again.values, stream.values) and repr(again) == repr(stream)
+    assert copy.copy(stream).values is stream.values
+    assert rc.Stream.__module__ == "robocache"
+
+
+class Camera(rc.Stream):
+    """A stream with arguments and attributes of its own."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(torch.ones(count, 1), torch.arange(float(count)), method="previous")
+        self.count = count
+
+
+def test_a_stream_of_a_subclass_can_be_copied():
+    camera = Camera(3)
+    protocols = range(pickle.HIGHEST_PROTOCOL + 1)
+    copies = [pickle.loads(pickle.dumps(camera, protocol)) for protocol in protocols]
+    for again in (*copies, copy.copy(camera)):
+        assert type(again) is Camera and again.count == 3 and again.method == "previous"
+        assert torch.equal(again.times, camera.times)
 
 
 def test_streams_of_a_subclass():

@@ -30,6 +30,9 @@ def inputs(device: str, batch: int = 3, samples: int = 20, steps: int = 11, widt
     return tuple(x.to(device) for x in (values, times, targets))
 
 
+STORED = [torch.float8_e4m3fn, torch.float8_e5m2]
+
+
 # -- the registration ---------------------------------------------------------------------------
 
 
@@ -70,6 +73,20 @@ def test_opcheck(method, requires_grad, device):
         torch.library.opcheck(torch.ops.robocache.resample_backward.default, backward)
 
 
+@pytest.mark.parametrize("dtype", STORED)
+def test_opcheck_of_what_only_stores_numbers(dtype, device):
+    rc.resample(torch.zeros(2, 1, requires_grad=True), [0, 1], [0])  # registers the ops
+    values, times, targets = inputs(device)
+    for scale in (None, torch.tensor(0.5)):
+        for out_dtype in (None, torch.float16):
+            options = (None, None, scale, "linear", "clamp", 0.5, out_dtype, True, None, None, True)
+            arguments = (values.to(dtype), times, targets, *options)
+            # torch's look at the schema multiplies, which it cannot in these dtypes.
+            utils = ("test_faketensor", "test_autograd_registration", "test_aot_dispatch_dynamic")
+            op = torch.ops.robocache.resample.default
+            torch.library.opcheck(op, arguments, test_utils=utils)
+
+
 def test_signature_and_help_are_those_of_the_engine():
     import inspect
     import pickle
@@ -106,6 +123,21 @@ def test_compiled_without_a_graph_break(backend, requires_grad, device):
         (mine,) = torch.autograd.grad(got.square().sum(), values)
         (theirs,) = torch.autograd.grad(want.square().sum(), values)
         assert torch.equal(mine, theirs)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("dtype", STORED)
+def test_compiled_with_what_only_stores_numbers(backend, dtype, device):
+    if backend == "inductor" and not can_compile(device):
+        pytest.skip("inductor finds no compiler here")
+
+    def call(values, times, targets):
+        return rc.resample(values, times, targets) + 1
+
+    values, times, targets = inputs(device)
+    values = values.to(dtype)
+    got = torch.compile(call, fullgraph=True, backend=backend)(values, times, targets)
+    assert got.dtype == torch.float32 and torch.equal(got, call(values, times, targets))
 
 
 def test_compiled_once_for_all_sizes():
@@ -255,6 +287,98 @@ def test_forward_mode_is_refused():
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(values.requires_grad_(), values.detach())
         assert_refused(lambda: call(dual), "Unsupported", "values", "forward-mode")
+
+
+# -- what is refused ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", STORED)
+def test_a_gradient_in_what_only_stores_numbers_is_refused_at_the_call(dtype):
+    values, times, targets = inputs("cpu")
+    values = values.to(dtype)
+    leaf = values.clone().requires_grad_()
+
+    def loss(values):
+        return rc.resample(values, times, targets).sum()
+
+    def mapped(values):
+        return torch.func.vmap(rc.resample)(values, times, targets).sum()
+
+    calls = {
+        "call": lambda: loss(leaf),
+        "grad": lambda: torch.func.grad(loss)(values),
+        "grad of vmap": lambda: torch.func.grad(mapped)(values),
+        "compile": lambda: torch.compile(loss, backend="eager")(leaf),
+        "warmup": lambda: rc.warmup("resample", leaf, times, targets),
+    }
+    for call in calls.values():
+        assert_refused(call, "Unsupported", "values", "holds no gradients")
+    with torch.no_grad():
+        assert torch.equal(loss(leaf), loss(values))
+
+
+WRONG = [
+    {"max_gap": "a"},
+    {"max_gap": [1]},
+    {"max_gap": float("nan")},
+    {"max_gap": -1},
+    {"max_gap": 10**400},
+    {"max_gap": torch.ones(2)},
+    {"method": 3},
+    {"method": []},
+    {"method": [("linear", 0)]},
+    {"method": [("linear", 0, 1), ("nearest", 1.0, 4)]},
+    {"method": [("linear", -1, 4)]},
+    {"method": [(3, 0, 4)]},
+    {"method": "other"},
+    {"extrapolate": 3},
+    {"extrapolate": "other"},
+    {"scale": "a"},
+    {"scale": object()},
+    {"lengths": {}},
+    {"lengths": [1, [2]]},
+    {"times": "a"},
+    {"targets": object()},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
+def test_a_wrong_argument_is_refused_alike_with_a_gradient(wrong):
+    values, times, targets = inputs("cpu")
+    given = {"times": times, "targets": targets, **wrong}
+    (argument,) = wrong
+    plain = assert_refused(lambda: rc.resample(values, **given), "InvalidArgument", argument)
+    values.requires_grad_()
+    seen = assert_refused(lambda: rc.resample(values, **given), "InvalidArgument", argument)
+    assert str(seen) == str(plain)
+
+
+@pytest.mark.parametrize("method", ["", "linear:0:4", [("a,b", 0, 4)], [("a:0:1", 0, 4)]])
+def test_a_name_is_not_mistaken_for_ranges(method):
+    values, times, targets = inputs("cpu")
+    for leaf in (values, values.clone().requires_grad_()):
+        call = lambda: rc.resample(leaf, times, targets, method=method)  # noqa: B023, E731
+        assert_refused(call, "InvalidArgument", "method", "linear")
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"method": None},
+        {"extrapolate": None},
+        {"max_gap": float("inf")},
+        {"max_gap": torch.tensor(0.5)},
+        {"max_gap": np.float32(0.5)},
+        {"method": [("linear", np.int64(0), 4)]},
+    ],
+    ids=str,
+)
+def test_what_works_without_a_gradient_works_with_one(option):
+    values, times, targets = inputs("cpu")
+    want, valid = rc.resample(values, times, targets, return_valid=True, **option)
+    values.requires_grad_()
+    got, got_valid = rc.resample(values, times, targets, return_valid=True, **option)
+    assert got.requires_grad and torch.equal(got, want) and torch.equal(got_valid, valid)
 
 
 # -- modes and subclasses -----------------------------------------------------------------------

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use rayon::prelude::*;
 use robocache::{Error, ErrorKind, Result};
 
 use super::fs::{Folder, Fs, Lock, Os, TEMPORARY};
@@ -19,6 +18,7 @@ use super::stats::{StreamStats, Summary};
 use super::unit::{Work, remove_unit, unit_folder};
 use super::{DoneUnit, Manifest};
 use crate::Limits;
+use crate::check::work::all;
 use crate::findings::Progress;
 use crate::limits::{corrupt, file_error};
 use crate::model::Dataset;
@@ -360,7 +360,9 @@ pub(super) fn merge_on(fs: &dyn Fs, out: &Path) -> Result<Manifest> {
 /// The manifest and the index of the units that are done now.
 pub(super) fn put_together(out: &Path) -> Result<(Manifest, Index)> {
     let plan: Plan = read_json(&out.join(PLAN))?;
-    let read = plan.units.par_iter().map(|unit| read_planned(&plan, out, unit)).collect::<Result<Vec<_>>>()?;
+    let nobody = Progress::default();
+    let read = |at: usize| plan.units.get(at).map_or(Ok(None), |unit| read_planned(&plan, out, unit));
+    let read = all(plan.units.len(), &nobody, &read)?;
     let mut units = Vec::new();
     let mut done = Vec::new();
     for (unit, read) in plan.units.iter().zip(read) {
@@ -375,15 +377,15 @@ pub(super) fn put_together(out: &Path) -> Result<(Manifest, Index)> {
         });
         units.push(manifest);
     }
-    let streams = plan.streams.par_iter().enumerate();
-    let stats = streams.map(|(at, stream)| Ok(merged_stats(&units, at)?.map(|stats| (stream.name.clone(), stats))));
-    let stats = stats.collect::<Result<Vec<_>>>()?;
+    let stats = all(plan.streams.len(), &nobody, &|at| merged_stats(&units, at))?;
+    let names = plan.streams.iter().map(|stream| stream.name.clone());
+    let stats = names.zip(stats).filter_map(|(name, stats)| Some((name, stats?)));
     let index = Index::from_units(&plan, &units)?;
     let manifest = Manifest {
         format: FORMAT.to_owned(),
         version: VERSION,
         complete: done.len() == plan.units.len(),
-        stats: stats.into_iter().flatten().collect::<BTreeMap<_, _>>(),
+        stats: stats.collect::<BTreeMap<_, _>>(),
         skipped: units.iter().flat_map(|unit| unit.skipped.iter().cloned()).collect(),
         sources: plan.sources,
         streams: plan.streams,

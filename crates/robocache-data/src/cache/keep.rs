@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use rayon::prelude::*;
-use robocache::{Error, ErrorKind, Result};
+use robocache::{Error, Result};
 use serde::Serialize;
 
 use super::blocks::BLOCK;
@@ -12,6 +11,7 @@ use super::fs::{Folder, Fs, Lock, Os, is_left_behind};
 use super::ingest::merge_on;
 use super::layout::{MANIFEST, PLAN, Plan, QUARANTINE, SHARDS, read_json, unit_name};
 use super::{Cache, Manifest};
+use crate::check::work::{Stop, in_order};
 use crate::findings::Progress;
 use crate::limits::file_error;
 
@@ -46,17 +46,12 @@ pub fn verify(root: &Path, progress: &Progress<'_>) -> Result<VerifyReport> {
     let cache = Cache::open(root)?;
     let work: Vec<(usize, usize)> =
         cache.manifest.units.iter().flat_map(|unit| (0..cache.streams().len()).map(move |s| (unit.unit, s))).collect();
-    let done = std::sync::atomic::AtomicUsize::new(0);
-    let look = |&(unit, stream): &(usize, usize)| -> Result<(u64, Vec<Damage>)> {
-        if (progress.interrupted)() {
-            return Err(Error::new(ErrorKind::Interrupted, "interrupted"));
-        }
-        let seen = cache.look_at(unit, stream);
-        let so_far = done.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
-        (progress.step)(so_far, work.len());
-        Ok(seen)
-    };
-    let seen = work.par_iter().map(look).collect::<Result<Vec<_>>>()?;
+    let mut seen = Vec::with_capacity(work.len());
+    let look = |task: usize, _: &Stop| work.get(task).map(|&(unit, stream)| cache.look_at(unit, stream));
+    in_order(work.len(), progress, &look, &mut |task, found: Option<(u64, Vec<Damage>)>| {
+        seen.extend(found);
+        (progress.step)(task + 1, work.len());
+    })?;
     let mut report = VerifyReport { files: 0, bytes: 0, damage: Vec::new() };
     // Readers do without the plan, but the next ingest does not.
     let plan = root.join(PLAN);

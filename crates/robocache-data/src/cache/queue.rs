@@ -2,11 +2,10 @@
 //! encoded where they were decoded, and written in their order.
 
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
 
-use rayon::prelude::*;
 use robocache::{Context, Error, ErrorKind, Result};
 
 use super::jpeg::{JpegEncoder, Planes, halves};
@@ -14,6 +13,8 @@ use super::layout::{CachedStream, Encoding};
 use super::pictures::{Chroma, encode_jpeg, resize, resize_depth};
 use super::stats::StreamStats;
 use super::unit::{Open, Told, Work};
+use crate::check::work::all;
+use crate::findings::Progress;
 use crate::frames::Frames;
 use crate::model::{Kind, Samples};
 use crate::video::{Levels, PixelFormat, Pixels, Wish};
@@ -290,7 +291,12 @@ impl Form<'_> {
         let make = |waiting: Waiting| self.make(waiting, shape);
         let made: Vec<(Made, Option<Vec<u8>>)> = match threads {
             0 | 1 => waiting.drain(..).map(make).collect::<Result<_>>()?,
-            _ => waiting.par_drain(..).map(make).collect::<Result<_>>()?,
+            _ => {
+                let each: Vec<Mutex<Option<Waiting>>> = waiting.drain(..).map(|one| Mutex::new(Some(one))).collect();
+                let taken = |at: usize| each.get(at)?.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let make = |at: usize| taken(at).map(make).transpose();
+                all(each.len(), &Progress::default(), &make)?.into_iter().flatten().collect()
+            }
         };
         let keep = |(made, memory): (Made, Option<Vec<u8>>)| {
             spare.extend(memory);

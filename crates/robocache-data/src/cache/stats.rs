@@ -143,13 +143,17 @@ impl StreamStats {
         Self::new(self.width)
     }
 
-    /// Adds samples, `[S, ...shape]`; one sample may be several times as many numbers as there are
-    /// components.
+    /// Adds samples, `[S, ...shape]`.
     pub(crate) fn add(&mut self, tensor: &Tensor) -> Result<()> {
+        self.add_points(tensor, 1)
+    }
+
+    /// Adds samples of so many points, of which each has the components.
+    pub(crate) fn add_points(&mut self, tensor: &Tensor, points: usize) -> Result<()> {
         let shape = tensor.shape();
         let width: Option<usize> = shape.get(1..).map(|sample| sample.iter().product());
-        let fits = width.is_some_and(|width| width == self.width || (width > 0 && width.is_multiple_of(self.width)));
-        ensure!(fits, "values", "expected samples of {} numbers, got {shape:?}", self.width);
+        let wanted = self.width.saturating_mul(points);
+        ensure!(width == Some(wanted), "values", "expected samples of {wanted} numbers, got {shape:?}");
         macro_rules! add {
             ($(($variant:ident, $type:ty, $name:literal, $class:ident)),+) => {
                 match tensor.dtype() { $(DType::$variant => self.add_rows(tensor.as_slice::<$type>()?)),+ }

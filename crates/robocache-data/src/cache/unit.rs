@@ -296,7 +296,10 @@ impl<'a> Work<'a> {
                         bytes.as_deref().unwrap_or(tensor_bytes(tensor)),
                     )?;
                     if let Some(stats) = &mut file.stats {
-                        stats.add(tensor)?;
+                        match (file.stream.kind, file.stream.shape.first()) {
+                            (Kind::PointCloud, Some(&points)) => stats.add_points(tensor, points)?,
+                            _ => stats.add(tensor)?,
+                        }
                     }
                 }
                 (Values::Frames(_), _) => return Err(Error::invalid("stream", "pictures where numbers were expected")),

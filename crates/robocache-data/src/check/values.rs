@@ -71,13 +71,12 @@ pub(crate) fn look(stream: &StreamInfo, tensor: &Tensor, parts: &[Part]) -> Resu
 /// glance is enough.
 pub(crate) fn errors(stream: &StreamInfo, tensor: &Tensor, episode: u64) -> Result<Vec<Finding>> {
     fn errors_in<T: Number>(stream: &StreamInfo, values: &[T], episode: u64) -> Vec<Finding> {
-        // Clouds are filled up with NaN where there are fewer points, and what is no point is NaN.
-        if stream.kind == Kind::PointCloud {
-            return Vec::new();
-        }
         let width = stream.width();
+        // Clouds are filled up with NaN where there are fewer points.
+        let is_cloud = stream.kind == Kind::PointCloud;
+        let is_good = |value: f64| value.is_finite() | (is_cloud & value.is_nan());
         // Not one by one: to stop at the first would cost more than to look at all.
-        let finite = |values: &[T]| values.iter().fold(true, |all, value| all & value.wide().is_finite());
+        let finite = |values: &[T]| values.iter().fold(true, |all, value| all & is_good(value.wide()));
         let is_zero = |start| Quaternion::of(values, width, start, episode).zero_at.is_some();
         if values.chunks(1024).all(finite) && !starts(stream).any(is_zero) {
             return Vec::new();
@@ -117,9 +116,11 @@ fn look_at<T: Number>(stream: &StreamInfo, values: &[T], parts: &[Part]) -> Vec<
 /// What makes an episode unusable.
 fn in_episode<T: Number>(stream: &StreamInfo, values: &[T], seen: &Seen) -> Vec<Finding> {
     let mut found = Vec::new();
-    if seen.channels.not_finite() > 0 && stream.kind != Kind::PointCloud {
-        let (nan, infinite): (u64, u64) = (seen.channels.nan.iter().sum(), seen.channels.infinite.iter().sum());
-        let first = values.iter().position(|value| !value.wide().is_finite()).unwrap_or(0);
+    let (nan, infinite): (u64, u64) = (seen.channels.nan.iter().sum(), seen.channels.infinite.iter().sum());
+    let is_cloud = stream.kind == Kind::PointCloud;
+    if infinite > 0 || (nan > 0 && !is_cloud) {
+        let is_bad = |value: f64| value.is_infinite() || (value.is_nan() && !is_cloud);
+        let first = values.iter().position(|value| is_bad(value.wide())).unwrap_or(0);
         let width = stream.width().max(1);
         let text = format!(
             "expected finite numbers, got {nan} NaN and {infinite} infinite; first in sample {}{}",
@@ -145,7 +146,12 @@ fn in_episode<T: Number>(stream: &StreamInfo, values: &[T], seen: &Seen) -> Vec<
 /// What is wrong with a stream over all episodes.
 pub(crate) fn over_all(stream: &StreamInfo, seen: &Seen) -> Vec<Finding> {
     let mut found = Vec::new();
-    if stream.dtype.is_some_and(DType::is_float) && stream.kind != Kind::PointCloud {
+    if stream.kind == Kind::PointCloud {
+        // Their columns are points without an order, of which any may be missing.
+        if seen.channels.rows > 0 && (0..stream.width()).all(|column| seen.channels.usable(column) == 0) {
+            found.push(Finding::warning(&codes::NOT_FINITE, "expected points, all of them are NaN"));
+        }
+    } else if stream.dtype.is_some_and(DType::is_float) {
         found.extend(constant(stream, &seen.channels));
         found.extend(saturated(stream, &seen.channels));
     }

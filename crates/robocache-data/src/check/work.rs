@@ -56,7 +56,7 @@ pub(crate) fn in_order<T: Send>(
         let mut spawned = 0;
         for number in 0..threads {
             let results = results.clone();
-            let thread = std::thread::Builder::new().name(format!("robocache-check-{number}"));
+            let thread = std::thread::Builder::new().name(format!("robocache-work-{number}"));
             spawned += usize::from(thread.spawn_scoped(scope, || serve(results)).is_ok());
         }
         drop(results);
@@ -76,6 +76,17 @@ pub(crate) fn in_order<T: Send>(
         Failure::Interrupted => Error::new(ErrorKind::Interrupted, "interrupted"),
         Failure::Panic(payload) => resume_unwind(payload),
     })
+}
+
+/// The results of `work(0..tasks)` on all threads, or the first failure in the order of the tasks.
+pub(crate) fn all<T: Send>(
+    tasks: usize,
+    progress: &Progress<'_>,
+    work: &(dyn Fn(usize) -> Result<T> + Sync),
+) -> Result<Vec<T>> {
+    let mut results = Vec::with_capacity(tasks);
+    in_order(tasks, progress, &|task, _| work(task), &mut |_, result| results.push(result))?;
+    results.into_iter().collect()
 }
 
 enum Failure {

@@ -74,12 +74,14 @@ pub(super) fn set_methods(streams: &mut [StreamInfo]) {
     }
 }
 
-/// Whether samples are points: `[points, 3 or more]` floats under a name that says so. The formats have no
-/// type for clouds.
+/// Whether samples are points: `[points, 3 or more]` floats under a name with a word that says so. The format has no
+/// type for clouds. Waypoints and keypoints are not, and neither is any action.
 fn is_cloud(name: &str, shape: &[usize], dtype: DType) -> bool {
-    const WORDS: [&str; 5] = ["point_cloud", "pointcloud", "points", "pcd", "lidar"];
     let name = name.to_lowercase();
-    dtype.is_float() && matches!(shape, [_, 3..=32]) && WORDS.iter().any(|word| name.contains(word))
+    let words: Vec<&str> = name.split(|letter: char| !letter.is_alphanumeric()).collect();
+    let says_so = words.iter().any(|word| ["pointcloud", "points", "pcd", "lidar"].contains(word))
+        || words.windows(2).any(|pair| pair == ["point", "cloud"]);
+    says_so && words.first() != Some(&"action") && dtype.is_float() && matches!(shape, [_, 3..=32])
 }
 
 /// `[height, width, channels]`, from that order or from the one of torch.
@@ -259,7 +261,9 @@ mod tests {
         assert!(!is_cloud("observation.points", &[3], DType::F32), "one point is a vector");
         assert!(!is_cloud("observation.points", &[1024, 2], DType::F32), "pixels");
         assert!(!is_cloud("observation.points", &[1024, 3], DType::I64), "no coordinates");
-        assert!(!is_cloud("observation.state", &[1024, 3], DType::F32));
+        for name in ["observation.state", "observation.keypoints", "waypoints", "setpoints.left", "action.points"] {
+            assert!(!is_cloud(name, &[1024, 3], DType::F32), "{name}");
+        }
     }
 
     #[test]

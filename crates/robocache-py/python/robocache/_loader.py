@@ -56,7 +56,8 @@ class Loader:
         image_dtype: "uint8", or "float32" in [0, 1]. Pictures are `[B,T,C,H,W]`.
         voxelize: by stream of point clouds, a dict of `rc.voxelize`'s `origin`, `voxel_size`, `shape`,
             `reduce`, `dtype` and `fill`: batches have grids `[B,T,X,Y,Z]` (`[B,T,X,Y,Z,F]` of what
-            points have behind their coordinates) instead of points `[B,T,N,C]`.
+            points have behind their coordinates) instead of points `[B,T,N,C]`. They are made when a
+            batch is handed over, by all cores, not ahead.
         shuffle, seed: the order is a pure function of (seed, epoch).
         rank, world_size: both, or from torch.distributed where that is initialised.
         drop_last: leave out the last, short batch.
@@ -328,7 +329,7 @@ class Windows:
         places = None if episodes is None else episode_places(cache, episodes)
         self.cache = cache
         self.image_transform = image_transform
-        self._grids = Grids(cache, voxelize)
+        self._grids = Grids(cache, voxelize, {name for name, _ in scaling})
         self._core = _core.Windows(
             cache._core,
             offsets,

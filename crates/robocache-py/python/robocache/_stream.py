@@ -21,6 +21,7 @@ class Stream:
         name: what errors call the stream.
     """
 
+    __module__ = "robocache"
     # One tuple, which the engine reads at once.
     __slots__ = ("_parts",)
 
@@ -82,8 +83,21 @@ class Stream:
     def name(self) -> str | None:
         return self._parts[7]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By keyword, so that what was written stays readable whatever the order of the parts.
+        names = ("values", "times", "method", "max_gap", "lengths", "scale", "dim", "name")
+        parts = dict(zip(names, self._parts, strict=True))
+        return _again, (type(self), parts), getattr(self, "__dict__", None) or None
+
     def __repr__(self) -> str:
         name = "" if self.name is None else f"{self.name!r}, "
         if self.values is None:
             return f"Stream({name}missing, dim={self.dim})"
         return f"Stream({name}values of shape {getattr(self.values, 'shape', '?')})"
+
+
+def _again(cls: type[Stream], parts: dict[str, Any]) -> Stream:
+    """A stream that was copied or pickled; a subclass may take other arguments."""
+    stream = cls.__new__(cls)
+    Stream.__init__(stream, **parts)
+    return stream

@@ -31,25 +31,46 @@ def _raise(error: type[RoboCacheError], text: str, op: str, argument: str) -> No
 _raise._torchdynamo_disable = True  # type: ignore[attr-defined]
 
 
-def as_tensor(argument: Any) -> Any:
+def as_tensor(given: Any, argument: str, op: str) -> Any:
     """Stamps, targets and lengths as a tensor; lists and arrays keep the type NumPy gives them."""
-    if argument is None or isinstance(argument, Tensor):
-        return argument
-    if hasattr(argument, "__dlpack__") and not hasattr(argument, "__array__"):
-        return _TORCH.from_dlpack(argument)
+    if given is None or isinstance(given, Tensor):
+        return given
+    if torch.compiler.is_compiling():
+        return _read(given)  # torch.compile says itself what it cannot trace
+    try:
+        return _read(given)
+    except TypeError:
+        text = f"expected a tensor or numbers, got {type(given).__name__}"
+    except (ValueError, RuntimeError) as error:
+        text = str(error)
+    refuse(InvalidArgument, op, argument, text)
+
+
+def _read(given: Any) -> Any:
+    if hasattr(given, "__dlpack__") and not hasattr(given, "__array__"):
+        return _TORCH.from_dlpack(given)
     import numpy as np
 
-    return torch.as_tensor(np.asarray(argument))
+    return torch.as_tensor(np.asarray(given))
 
 
-def as_factor(scale: Any) -> Tensor | None:
+def as_factor(scale: Any, op: str, argument: str = "scale") -> Tensor | None:
     """A scale as a tensor; numbers stay on the host, beside data on any device."""
     if scale is None or isinstance(scale, Tensor):
         return scale
     if isinstance(scale, (int, float)):
         return torch.tensor(float(scale), dtype=torch.float32)
-    found: Tensor = as_tensor(scale)
+    found: Tensor = as_tensor(scale, argument, op)
     return found
+
+
+_STORED = (torch.float8_e4m3fn, torch.float8_e5m2)
+"""Dtypes that only store numbers: what is computed from them is float32."""
+
+
+def stored_as(dtype: torch.dtype, scale: Any) -> torch.dtype:
+    """The dtype of a result where nothing says another, as the engine has it."""
+    return torch.float32 if scale is not None or dtype in _STORED else dtype
 
 
 _SHORT = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64"}
@@ -76,6 +97,35 @@ def as_data(argument: str, given: Any, op: str) -> Tensor:
     return given
 
 
+def as_number(argument: str, given: Any, op: str) -> float:
+    """One number, also one of NumPy or in a tensor."""
+    found = None if isinstance(given, bool) else _float(given)
+    if found is None:
+        refuse(InvalidArgument, op, argument, f"expected a number, got {type(given).__name__}")
+    return found
+
+
+def as_seconds(given: Any, op: str, argument: str = "max_gap") -> float | None:
+    """Seconds, or nothing; the engine looks at their bounds."""
+    if given is None:
+        return None
+    found = _float(given)
+    if found is None:
+        text = f"expected a number of seconds, got {type(given).__name__}"
+        refuse(InvalidArgument, op, argument, text)
+    return found
+
+
+def _float(given: Any) -> float | None:
+    """What says itself that it is a number: texts do not. None if it is none, or not one."""
+    if isinstance(given, (int, float)) or hasattr(given, "__float__"):
+        try:
+            return float(given)
+        except (TypeError, ValueError, OverflowError, RuntimeError):
+            return None
+    return None
+
+
 def as_numbers(argument: str, given: Any, op: str) -> list[float]:
     """Three numbers, or one; the engine counts them."""
     if isinstance(given, (int, float)) and not isinstance(given, bool):
@@ -83,7 +133,8 @@ def as_numbers(argument: str, given: Any, op: str) -> list[float]:
     try:
         if isinstance(given, (bool, str)):
             raise TypeError
-        return [float(x) for x in (given.tolist() if hasattr(given, "tolist") else given)]
+        items = given.tolist() if hasattr(given, "tolist") else given
+        return [float(x) for x in (items if hasattr(items, "__iter__") else [items])]
     except (TypeError, ValueError):
         refuse(InvalidArgument, op, argument, f"expected numbers, got {given!r}")
 
@@ -103,8 +154,10 @@ def as_sizes(argument: str, given: Any, op: str) -> list[int]:
         refuse(InvalidArgument, op, argument, f"expected three whole numbers, got {given!r}")
 
 
-def as_name(argument: str, given: Any, op: str) -> str:
-    """The name of a choice, which the engine knows."""
+def as_name(argument: str, given: Any, op: str, default: str | None = None) -> str:
+    """The name of a choice, which the engine knows; None means the default."""
+    if given is None and default is not None:
+        return default
     if not isinstance(given, str):
         refuse(InvalidArgument, op, argument, f"expected a name, got {type(given).__name__}")
     return given
@@ -115,19 +168,40 @@ def as_text(given: Any) -> str | None:
     return None if given is None else str(given)
 
 
-def name_of_method(method: Any, op: str) -> str:
+def name_of_method(method: Any, op: str, argument: str = "method") -> str:
     """The method as a text, as a schema can hold it: `linear` or `linear:0:7,slerp:7:11`."""
-    if isinstance(method, str):
-        return method
-    try:
-        return ",".join(f"{name}:{int(start)}:{int(end)}" for name, start, end in method)
-    except (TypeError, ValueError):
-        text = f"expected a name or a list of (name, start, end), got {method!r}"
-        refuse(InvalidArgument, op, "method", text)
+    if method is None:
+        return "linear"
+    if not isinstance(method, (list, tuple)):
+        return _plain_name(as_name(argument, method, op), op, argument)
+    parts = []
+    for item in method:
+        if not _is_range(item):
+            text = f"expected (name, start, end) for a range of columns, got {item!r}"
+            refuse(InvalidArgument, op, argument, text)
+        name, start, end = item
+        parts.append(f"{_plain_name(name, op, argument)}:{int(start)}:{int(end)}")
+    return ",".join(parts)
+
+
+def _is_range(item: Any) -> bool:
+    if not isinstance(item, tuple) or len(item) != 3 or not isinstance(item[0], str):
+        return False
+    return all((isinstance(x, int) or hasattr(x, "__index__")) and int(x) >= 0 for x in item[1:])
+
+
+def _plain_name(name: str, op: str, argument: str) -> str:
+    """A name that cannot be mistaken for ranges, which no method's is."""
+    if not name or ":" in name or "," in name:
+        text = f'expected the name of a method, such as linear, got "{name}"'
+        refuse(InvalidArgument, op, argument, text)
+    return name
 
 
 def method_of(text: str) -> Any:
     """The opposite of `name_of_method`."""
+    if not text:
+        return []
     if ":" not in text:
         return text
     ranges = [part.split(":") for part in text.split(",")]
@@ -171,6 +245,17 @@ def refuse_gradients(op: str, why: str, **others: Any) -> None:
             text = f"requires grad, but {why}; pass a detached tensor"
             refuse(Unsupported, op, argument, text)
         refuse_tangents(op, argument, tensor)
+
+
+def refuse_stored(op: str, argument: str, values: Any, wanted: bool | None = None) -> None:
+    """What only stores numbers holds no gradient. Whether one is wanted, the values say otherwise."""
+    if not isinstance(values, Tensor) or values.dtype not in _STORED:
+        return
+    if wanted is None:
+        wanted = values.requires_grad and torch.is_grad_enabled()
+    if wanted:
+        text = f"requires grad, but {values.dtype} holds no gradients; pass a detached tensor"
+        refuse(Unsupported, op, argument, text)
 
 
 def refuse_tangents(op: str, argument: str, tensor: Any) -> None:

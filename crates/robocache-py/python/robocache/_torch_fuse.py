@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,22 +12,28 @@ import torch
 from torch import Tensor
 
 from robocache import _core
+from robocache._arguments import invalid
+from robocache._errors import InvalidArgument
 from robocache._stream import Stream
 from robocache._torch_arguments import (
     IN_VALUES,
     as_dtype,
     as_factor,
     as_name,
+    as_seconds,
     as_tensor,
     as_text,
     chosen,
     common_batch,
     method_of,
     name_of_method,
+    refuse,
     refuse_gradients,
     refuse_options,
+    refuse_stored,
     refuse_tangents,
     spread,
+    stored_as,
     with_batch,
 )
 from robocache._torch_library import Op, call
@@ -36,10 +42,12 @@ from robocache._torch_resample import load_gradient, reads_values
 
 @dataclass(frozen=True)
 class _Streams:
-    """What a call of `fuse` holds beside its tensors, as text that a schema can hold."""
+    """What a call of `fuse` holds beside its tensors and numbers, as text that a schema can hold.
+
+    The gaps are numbers of the schema, which also holds those that no literal does; infinity is no gap.
+    """
 
     methods: tuple[str, ...]
-    gaps: tuple[float | None, ...]
     dims: tuple[int | None, ...]
     names: tuple[str | None, ...]
     tensors: tuple[tuple[bool, bool, bool], ...]
@@ -52,6 +60,10 @@ class _Streams:
 
     def __str__(self) -> str:
         return repr(tuple(getattr(self, name) for name in self.__dataclass_fields__))
+
+    def label(self, index: int) -> str:
+        """What errors call a stream, as the engine does."""
+        return _label(index, self.names[index])
 
     def columns(self, values: Sequence[Tensor]) -> list[int]:
         """The width of every stream."""
@@ -79,6 +91,25 @@ class _Streams:
         return found
 
 
+def _label(index: int, name: str | None) -> str:
+    return f"streams[{index}]" if name is None else f'streams["{name}"]'
+
+
+def _list_of(streams: Any, op: str) -> list[Stream]:
+    """The streams of a list or tuple."""
+    if not isinstance(streams, (list, tuple)):
+        text = f"expected a list of Stream, got {type(streams).__name__}"
+        refuse(InvalidArgument, op, "streams", text)
+    for index, each in enumerate(streams):
+        if not isinstance(each, Stream):
+            text = f"expected a Stream at index {index}, got {type(each).__name__}"
+            refuse(InvalidArgument, op, "streams", text)
+        if not torch.compiler.is_compiling() and not hasattr(each, "_parts"):
+            text = "expected a Stream that was made by its own class"
+            refuse(InvalidArgument, op, "streams", text)
+    return list(streams)
+
+
 def fuse(
     streams: Any,
     targets: Any,
@@ -97,26 +128,30 @@ def fuse(
     """`robocache.fuse` of torch tensors through the registered op."""
     op = "fuse"
     refuse_options(op, out=out, stream=stream)
-    targets, target_lengths = as_tensor(targets), as_tensor(target_lengths)
+    streams = _list_of(streams, op)
+    targets = as_tensor(targets, "targets", op)
+    target_lengths = as_tensor(target_lengths, "target_lengths", op)
     refuse_gradients(op, IN_VALUES, targets=targets, target_lengths=target_lengths)
     values, others = [], [targets, *([] if target_lengths is None else [target_lengths])]
-    present = []
-    for each in streams:
-        times, lengths, scale = (
-            as_tensor(each.times),
-            as_tensor(each.lengths),
-            as_factor(each.scale),
-        )
+    present, methods, gaps = [], [], []
+    for index, each in enumerate(streams):
+        label = _label(index, each.name)
+        times = as_tensor(each.times, f"{label}.times", op)
+        lengths = as_tensor(each.lengths, f"{label}.lengths", op)
+        scale = as_factor(each.scale, op, f"{label}.scale")
         refuse_gradients(op, IN_VALUES, times=times, lengths=lengths, scale=scale)
         if each.values is not None:
-            values.append(as_tensor(each.values))
+            values.append(as_tensor(each.values, f"{label}.values", op))
+            refuse_stored(op, f"{label}.values", values[-1])
             refuse_tangents(op, "values", values[-1])
         given = (times, lengths, scale)
         others += [tensor for tensor in given if tensor is not None]
         present.append((times is not None, lengths is not None, scale is not None))
+        methods.append(name_of_method(each.method, op, f"{label}.method"))
+        gap = as_seconds(each.max_gap, op, f"{label}.max_gap")
+        gaps.append(math.inf if gap is None else gap)
     spec = _Streams(
-        tuple(name_of_method(each.method or "linear", op) for each in streams),
-        tuple(None if each.max_gap is None else float(each.max_gap) for each in streams),
+        tuple(methods),
         tuple(each.dim for each in streams),
         tuple(each.name for each in streams),
         tuple(present),
@@ -127,7 +162,8 @@ def fuse(
         values,
         others,
         str(spec),
-        as_name("extrapolate", extrapolate, op),
+        gaps,
+        as_name("extrapolate", extrapolate, op, "clamp"),
         as_dtype(out_dtype, op),
         return_valid,
         return_age,
@@ -146,6 +182,7 @@ def _fuse_kernel(
     values: list[Tensor],
     others: list[Tensor],
     streams: str,
+    max_gaps: list[float],
     extrapolate: str,
     out_dtype: torch.dtype | None,
     return_valid: bool,
@@ -169,7 +206,7 @@ def _fuse_kernel(
             name=name,
         )
         for (times, lengths, scale), method, max_gap, dim, name in zip(
-            parts, spec.methods, spec.gaps, spec.dims, spec.names, strict=True
+            parts, spec.methods, max_gaps, spec.dims, spec.names, strict=True
         )
     ]
     found = _core.fuse(
@@ -191,6 +228,7 @@ def _fuse_fake(
     values: list[Tensor],
     others: list[Tensor],
     streams: str,
+    max_gaps: list[float],
     extrapolate: str,
     out_dtype: torch.dtype | None,
     return_valid: bool,
@@ -206,12 +244,7 @@ def _fuse_fake(
     batch = common_batch("fuse", *tensors)
     steps = with_batch(batch, targets.shape[-1])
     if out_dtype is None:
-        scales = [scale for times, _, scale in parts if times is not None]
-        dtypes = [
-            tensor.dtype if scale is None else torch.float32
-            for tensor, scale in zip(values, scales, strict=True)
-        ]
-        out_dtype = functools.reduce(torch.promote_types, dtypes) if dtypes else torch.float32
+        out_dtype = _promoted(values, spec, parts)
     like, count = (values or [targets])[0], len(parts)
     return (
         like.new_empty((*steps, sum(spec.columns(values))), dtype=out_dtype),
@@ -220,10 +253,30 @@ def _fuse_fake(
     )
 
 
+def _promoted(values: list[Tensor], spec: _Streams, parts: list[Any]) -> torch.dtype:
+    """The dtype that holds all streams, by the engine's own table."""
+    left, known = iter(values), None
+    for index, (times, _, scale) in enumerate(parts):
+        if times is None:
+            continue
+        name = str(stored_as(next(left).dtype, scale)).removeprefix("torch.")
+        common = _core.promoted([name] if known is None else [known, name])
+        if common is None:
+            text = f"{spec.label(index)} has {name}, which has no common type with {known}"
+            raise invalid("streams", text, "fuse")
+        known = common
+    found: torch.dtype = torch.float32 if known is None else getattr(torch, known)
+    return found
+
+
 def _fuse_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    values, others, ctx.streams, ctx.extrapolate, *_, ctx.check = inputs
+    values, others, ctx.streams, _, ctx.extrapolate, *_, ctx.check = inputs
     spec = _Streams.of(ctx.streams)
-    methods = [m for m, (present, _, _) in zip(spec.methods, spec.tensors, strict=True) if present]
+    there = [index for index, (present, _, _) in enumerate(spec.tensors) if present]
+    for index, tensor in zip(there, values, strict=True):
+        # Under vmap the call itself does not know yet that a gradient is wanted.
+        refuse_stored("fuse", f"{spec.label(index)}.values", tensor, tensor.requires_grad)
+    methods = [spec.methods[index] for index in there]
     kept = [v if reads_values(m) else None for v, m in zip(values, methods, strict=True)]
     ctx.shapes = [(tensor.shape, tensor.dtype, tensor.requires_grad) for tensor in values]
     ctx.columns, ctx.count = spec.columns(values), len(values)
@@ -266,21 +319,21 @@ def _fuse_gradient(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Any, ...]:
                 else None
             )
         start += width
-    return (results, [None] * len(others), *(None,) * 8)
+    return (results, [None] * len(others), *(None,) * 9)
 
 
 def load_gradients(streams: Any, targets: Any, **options: Any) -> None:
     """Called by `warmup`, as `load_gradient` of each stream that wants a gradient."""
-    for each in streams:
-        if isinstance(each.values, Tensor) and each.values.requires_grad:
-            given = {"method": each.method, "lengths": each.lengths, **options}
-            load_gradient(each.values, each.times, targets, **given)
+    for index, each in enumerate(streams):
+        given = {"method": each.method, "lengths": each.lengths, **options}
+        named = "fuse", f"{_label(index, each.name)}.values"
+        load_gradient(each.values, each.times, targets, named=named, **given)
 
 
 FUSE = Op(
     name="fuse",
-    schema="(Tensor[] values, Tensor[] others, str streams, str extrapolate, "
-    "ScalarType? out_dtype, bool return_valid, bool return_age, str? device, "
+    schema="(Tensor[] values, Tensor[] others, str streams, float[] max_gaps, "
+    "str extrapolate, ScalarType? out_dtype, bool return_valid, bool return_age, str? device, "
     "str? max_memory, bool check) -> (Tensor, Tensor, Tensor)",
     kernel=_fuse_kernel,
     fake=_fuse_fake,

@@ -11,6 +11,7 @@ from robocache import _core
 from robocache._torch_arguments import (
     NOWHERE,
     as_data,
+    as_number,
     as_numbers,
     as_tensor,
     as_text,
@@ -47,7 +48,7 @@ def transform_points(
     """`robocache.transform_points` of torch tensors through the registered op."""
     op = "transform_points"
     refuse_options(op, out=out, stream=stream)
-    pose = as_tensor(pose)
+    pose = as_tensor(pose, "pose", op)
     refuse_gradients(op, NOWHERE, points=points, pose=pose)
     return call(op, as_data("points", points, op), pose, as_text(device))
 
@@ -90,7 +91,7 @@ def crop_box(
     """The engine's `crop_box` of torch tensors through the registered op."""
     op = "crop_box"
     refuse_options(op, out=out, stream=stream)
-    lengths = as_tensor(lengths)
+    lengths = as_tensor(lengths, "lengths", op)
     refuse_gradients(op, NOWHERE, points=points, lengths=lengths)
     points = as_data("points", points, op)
     low, high = as_numbers("low", low, op), as_numbers("high", high, op)
@@ -161,10 +162,11 @@ def unproject(
     """`robocache.unproject` of torch tensors through the registered op."""
     op = "unproject"
     refuse_options(op, out=out, stream=stream)
-    intrinsics, extrinsics = as_tensor(intrinsics), as_tensor(extrinsics)
+    intrinsics = as_tensor(intrinsics, "intrinsics", op)
+    extrinsics = as_tensor(extrinsics, "extrinsics", op)
     refuse_gradients(op, NOWHERE, depth=depth, intrinsics=intrinsics, extrinsics=extrinsics)
     depth = as_data("depth", depth, op)
-    (scale,) = as_numbers("depth_scale", depth_scale, op)
+    scale = as_number("depth_scale", depth_scale, op)
     results = call(op, depth, intrinsics, extrinsics, scale, return_valid, as_text(device))
     return chosen(results, (True, return_valid))
 
@@ -235,7 +237,7 @@ def farthest_points(
     """`robocache.farthest_points` of torch tensors through the registered op."""
     op = "farthest_points"
     refuse_options(op, out=out, stream=stream)
-    lengths = as_tensor(lengths)
+    lengths = as_tensor(lengths, "lengths", op)
     refuse_gradients(op, NOWHERE, points=points, lengths=lengths)
     points = as_data("points", points, op)
     k, start = as_whole("k", k, op), as_whole("start", start, op)

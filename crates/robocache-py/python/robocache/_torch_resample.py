@@ -14,6 +14,7 @@ from robocache._torch_arguments import (
     as_dtype,
     as_factor,
     as_name,
+    as_seconds,
     as_tensor,
     as_text,
     chosen,
@@ -23,8 +24,10 @@ from robocache._torch_arguments import (
     no_second_gradient,
     refuse_gradients,
     refuse_options,
+    refuse_stored,
     refuse_tangents,
     spread,
+    stored_as,
     with_batch,
 )
 from robocache._torch_library import Op, call
@@ -52,8 +55,10 @@ def resample(
     """`robocache.resample` of torch tensors through the registered op."""
     op = "resample"
     refuse_options(op, out=out, stream=stream)
-    times, targets = as_tensor(times), as_tensor(targets)
-    lengths, target_lengths, scale = as_tensor(lengths), as_tensor(target_lengths), as_factor(scale)
+    times, targets = as_tensor(times, "times", op), as_tensor(targets, "targets", op)
+    lengths = as_tensor(lengths, "lengths", op)
+    target_lengths = as_tensor(target_lengths, "target_lengths", op)
+    scale = as_factor(scale, op)
     refuse_gradients(
         op,
         IN_VALUES,
@@ -63,6 +68,7 @@ def resample(
         target_lengths=target_lengths,
         scale=scale,
     )
+    refuse_stored(op, "values", values)
     refuse_tangents(op, "values", values)
     results = call(
         op,
@@ -73,8 +79,8 @@ def resample(
         target_lengths,
         scale,
         name_of_method(method, op),
-        as_name("extrapolate", extrapolate, op),
-        max_gap,
+        as_name("extrapolate", extrapolate, op, "clamp"),
+        as_seconds(max_gap, op),
         as_dtype(out_dtype, op),
         return_valid,
         as_text(device),
@@ -145,7 +151,7 @@ def _resample_fake(
         ("target_lengths", target_lengths, 0),
     )
     steps = with_batch(batch, targets.shape[-1])
-    dtype = out_dtype or (values.dtype if scale is None else torch.float32)
+    dtype = out_dtype or stored_as(values.dtype, scale)
     valid = values.new_empty(steps if return_valid else (0,), dtype=torch.bool)
     return values.new_empty((*steps, values.shape[-1]), dtype=dtype), valid
 
@@ -157,6 +163,8 @@ def reads_values(method: str) -> bool:
 
 def _resample_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     values, times, targets, lengths, target_lengths, _, method, extrapolate, *_, check = inputs
+    # Under vmap the call itself does not know yet that a gradient is wanted.
+    refuse_stored("resample", "values", values, ctx.needs_input_grad[0])
     kept = values if reads_values(method) else None
     ctx.save_for_backward(kept, times, targets, lengths, target_lengths)
     ctx.shape, ctx.dtype = values.shape, values.dtype
@@ -213,11 +221,21 @@ def load_gradient(
     lengths: Any = None,
     target_lengths: Any = None,
     check: bool = True,
+    named: tuple[str, str] = ("resample", "values"),
     **others: Any,
 ) -> None:
-    """Called by `warmup`: the engine loads kernels and computes nothing."""
-    lengths, target_lengths = as_tensor(lengths), as_tensor(target_lengths)
-    like = as_tensor(times), as_tensor(targets), lengths, target_lengths
+    """Called by `warmup`: the engine loads kernels and computes nothing.
+
+    `named` is what errors call the op and the values.
+    """
+    if not (isinstance(values, Tensor) and values.requires_grad):
+        return  # another argument wants one, which the call itself refuses
+    refuse_stored(*named, values)
+    op, _ = named
+    lengths = as_tensor(lengths, "lengths", op)
+    target_lengths = as_tensor(target_lengths, "target_lengths", op)
+    stamps = as_tensor(times, "times", op), as_tensor(targets, "targets", op)
+    like = *stamps, lengths, target_lengths
     result, _ = _resample_fake(values, *like, None, "", "", None, None, False, None, None, check)
     options = {"extrapolate": extrapolate, "lengths": lengths, "target_lengths": target_lengths}
     _core.resample_backward(

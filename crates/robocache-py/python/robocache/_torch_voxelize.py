@@ -15,6 +15,7 @@ from robocache._torch_arguments import (
     as_data,
     as_dtype,
     as_name,
+    as_number,
     as_numbers,
     as_sizes,
     as_tensor,
@@ -53,7 +54,8 @@ def points_of(points: Any, features: Any, lengths: Any) -> tuple[Tensor, Any, An
     op = "voxelize"
     refuse_gradients(op, IN_FEATURES, points=points, lengths=lengths)
     refuse_tangents(op, "features", features)
-    return as_data("points", points, op), as_tensor(features), as_tensor(lengths)
+    features = as_tensor(features, "features", op)
+    return as_data("points", points, op), features, as_tensor(lengths, "lengths", op)
 
 
 def voxelize(
@@ -79,7 +81,7 @@ def voxelize(
     op = "voxelize"
     refuse_options(op, out=out, stream=stream)
     points, features, lengths = points_of(points, features, lengths)
-    (fill,) = as_numbers("fill", fill, op)
+    fill = 0.0 if fill is None else as_number("fill", fill, op)
     results = call(
         op,
         points,
@@ -272,7 +274,7 @@ def load_gradient(
 ) -> None:
     """Called by `warmup`: the engine loads kernels and computes nothing."""
     grid = grid_of(origin, voxel_size, shape)
-    lengths = as_tensor(lengths)
+    lengths = as_tensor(lengths, "lengths", "voxelize")
     like = _voxelize_fake(points, features, lengths, *grid, reduce, None, 0, False, False)
     kind: Any = list(features.shape), features.dtype, *grid, reduce
     _backward_kernel(like[0], points, features, lengths, *kind)
