@@ -1,0 +1,27 @@
+"""Clouds and pictures for the tests of point clouds inside torch."""
+
+from __future__ import annotations
+
+import torch
+
+from cases_clouds import GRID
+
+POSE = [0.1, 0.2, -0.1, 0.0, 0.0, 0.6, 0.8]
+CAMERA = [5.0, 5.0, 3.0, 2.0]
+BOX = (0.0, 0.2, 0.0), (1.5, 1.5, 2.0)
+SIZES = list(GRID.values())
+SIZES[1] = [SIZES[1]] * 3
+
+
+def cloud(device: str, batch: int = 3, count: int = 40):
+    """Points, features and how many of each row there are."""
+    generator = torch.Generator().manual_seed(count)
+    points = torch.rand(batch, count, 3, generator=generator) * 2.4 - 0.2
+    features = torch.randn(batch, count, 4, generator=generator)
+    lengths = torch.randint(count // 2, count + 1, (batch,), generator=generator)
+    return tuple(x.to(device) for x in (points, features, lengths))
+
+
+def images(device: str, batch: int = 3):
+    generator = torch.Generator().manual_seed(batch)
+    return ((torch.rand(batch, 6, 5, generator=generator) * 2 - 0.2).to(device),)
