@@ -32,6 +32,7 @@ __all__ = [
     "ingest_dataset",
     "open_cache",
     "open_dataset",
+    "promoted",
     "resample",
     "resample_backward",
     "synchronize",

@@ -1,6 +1,7 @@
 //! Statistics against plain arithmetic, for every type, and what must not disturb them.
 
 use half::{bf16, f16};
+use robocache::tensor::{F8E4M3, F8E5M2};
 
 use super::*;
 
@@ -49,7 +50,8 @@ fn every_type_is_read() {
     }
     check!(f32::from, f64::from, u8::from, u16::from, u32::from, u64::from, i16::from, i32::from, i64::from);
     check!(|x| x == 1, |x| x as i8, |x| f16::from_f32(f32::from(x)), |x| bf16::from_f32(f32::from(x)));
-    assert_eq!(DType::ALL.len(), 13, "a type is missing above");
+    check!(|x| F8E4M3(if x == 1 { 0x38 } else { 0 }), |x| F8E5M2(if x == 1 { 0x3c } else { 0 }));
+    assert_eq!(DType::ALL.len(), 15, "a type is missing above");
 }
 
 #[test]
