@@ -12,19 +12,7 @@ pub(crate) trait Number: Copy {
 macro_rules! numbers {
     ($($type:ty),+) => { $(impl Number for $type { fn wide(self) -> f64 { f64::from(self) } })+ };
 }
-numbers!(f16, bf16, f32, f64, u8, i8, u16, i16, u32, i32, bool);
-
-impl Number for F8E4M3 {
-    fn wide(self) -> f64 {
-        self.to_f32().into()
-    }
-}
-
-impl Number for F8E5M2 {
-    fn wide(self) -> f64 {
-        self.to_f32().into()
-    }
-}
+numbers!(f16, bf16, f32, f64, u8, i8, u16, i16, u32, i32, bool, F8E4M3, F8E5M2);
 
 impl Number for u64 {
     fn wide(self) -> f64 {

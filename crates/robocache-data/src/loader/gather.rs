@@ -134,8 +134,8 @@ fn read(dtype: DType, bytes: &[u8]) -> f64 {
         DType::U32 => number!(u32),
         DType::U16 => number!(u16),
         DType::U8 | DType::Bool => number!(u8),
-        DType::F8E4M3 => bytes.first().map_or(f64::NAN, |&bits| F8E4M3(bits).to_f32().into()),
-        DType::F8E5M2 => bytes.first().map_or(f64::NAN, |&bits| F8E5M2(bits).to_f32().into()),
+        DType::F8E4M3 => bytes.first().map_or(f64::NAN, |&bits| F8E4M3(bits).into()),
+        DType::F8E5M2 => bytes.first().map_or(f64::NAN, |&bits| F8E5M2(bits).into()),
     }
 }
 

@@ -58,6 +58,18 @@ impl F8E5M2 {
     }
 }
 
+impl From<F8E4M3> for f64 {
+    fn from(stored: F8E4M3) -> Self {
+        stored.to_f32().into()
+    }
+}
+
+impl From<F8E5M2> for f64 {
+    fn from(stored: F8E5M2) -> Self {
+        stored.to_f32().into()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,13 +86,13 @@ mod tests {
                 }
             };
             let (exponent, mantissa) = (code >> 3 & 15, code & 7);
-            let found = f64::from(F8E4M3(code).to_f32());
+            let found = f64::from(F8E4M3(code));
             match (exponent, mantissa) {
                 (15, 7) => assert!(found.is_nan()),
                 _ => assert_eq!(found.to_bits(), number(exponent, mantissa, 3, 7).to_bits(), "{code:#x}"),
             }
             let (exponent, mantissa) = (code >> 2 & 31, code & 3);
-            let found = f64::from(F8E5M2(code).to_f32());
+            let found = f64::from(F8E5M2(code));
             match (exponent, mantissa) {
                 (31, 0) => assert_eq!(found, sign * f64::INFINITY),
                 (31, _) => assert!(found.is_nan()),

@@ -45,8 +45,8 @@ number! { true:
     u16, |x| f32::from(x), f64::from(x);
     i16, |x| f32::from(x), f64::from(x);
     bool, |x| f32::from(u8::from(x)), f64::from(u8::from(x));
-    F8E4M3, |x| x.to_f32() + 0.0, f64::from(x.to_f32() + 0.0);
-    F8E5M2, |x| x.to_f32() + 0.0, f64::from(x.to_f32() + 0.0);
+    F8E4M3, |x| x.to_f32() + 0.0, f64::from(x) + 0.0;
+    F8E5M2, |x| x.to_f32() + 0.0, f64::from(x) + 0.0;
 }
 number! { false:
     f64, |x| x as f32, x + 0.0;

@@ -15,8 +15,8 @@ inline float number(bf16 x) { return __uint_as_float(u32(x.bits) << 16); }
 inline float number(float x) { return x; }
 inline double number(double x) { return x; }
 inline float number(signed char x) { return float(x); }
-// In the place of a float's exponent it is too small by 120 powers of two; also where it is 0. Conversions
-// of sm_89 and later go through half and would save nothing.
+// In the place of a float's exponent it is too small by 120 powers of two; also where it is 0. The
+// conversions of sm_89 and later would be a second path to keep equal to the CPU.
 inline float number(f8e4m3 x) {
     const u32 size = x.bits & 0x7fu;
     const float number = size == 0x7f ? __uint_as_float(0x7fc00000u) : __uint_as_float(size << 20) * 0x1p120f;
