@@ -244,7 +244,9 @@ class Oracle:
 
 def cells_of(row: Row, points: torch.Tensor) -> torch.Tensor:
     """`[B*N]` cells numbered through the batch; one past the last for points outside."""
-    cells = torch.floor(points / row.grid["voxel_size"]).long()
+    # By a tensor: torch multiplies by the inverse of a number on a GPU, which misses cells at borders.
+    size = torch.full((), row.grid["voxel_size"], dtype=points.dtype, device=points.device)
+    cells = torch.floor(points / size).long()
     inside = ((cells >= 0) & (cells < row.cells)).all(-1)
     flat = (cells[..., 0] * row.cells + cells[..., 1]) * row.cells + cells[..., 2]
     flat = flat + torch.arange(row.batch, device=points.device)[:, None] * row.cells**3

@@ -46,6 +46,10 @@ inline bool is_nan(float x) { return x != x; }
 inline bool is_nan(double x) { return x != x; }
 inline bool is_nan(i64) { return false; }
 
+// place + index * stride.
+template <class T, class Number> T* step_to(T* place, Number index, u32 stride) { return place + u64(u32(index)) * stride; }
+template <class T, class Number> T* step_to(T* place, Number index, i64 stride) { return place + i64(index) * stride; }
+
 // Memory of BYTES bytes, as one load or store.
 template <int BYTES> struct Raw;
 template <> struct Raw<16> { typedef uint4 Type; };

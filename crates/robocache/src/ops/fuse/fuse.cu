@@ -1,32 +1,38 @@
 // Several streams at common targets, side by side: out[b,t,:] from the samples around targets[b,t]
 // in each stream. Also `resample` with methods and columns that its own kernel does not know.
 // Host twin: cpu.rs, mixed.rs, integers.rs (the loops), blend.rs (the arithmetic).
-// Grid: one block per (row, tile of targets, chunk of units); a unit is a few neighbouring columns
-//   of one stream. The block finds the samples of its targets in every stream, with the stamps in
-//   shared memory where they fit, then what rotations are multiplied with, then writes units.
-// Preconditions: Args as made by cuda.rs: units allow accesses of their size, indices of samples fit
-//   31 bits. Nothing is assumed of the stamps, targets and lengths themselves.
+// Grid: one block per (row, tile of targets, chunk of units). The block finds the samples of its
+//   targets in every stream, with the stamps in shared memory where they fit, then goes through the
+//   segments: columns of one stream that are made by one method, so that all threads do the same.
+//   A unit is a few neighbouring columns of a segment; a thread writes one unit of several targets.
+// Preconditions: Args as made by arguments.rs: units allow accesses of their size, indices of
+//   samples fit 31 bits. Nothing is assumed of the stamps, targets and lengths themselves.
 // Determinism: the same bits on every run, for every tile. Tolerance against the CPU: none, the
 //   same bits, but for the payload of NaN.
 //
 // RC_OUT: type of all elements; RC_FLOAT: whether it is a float; RC_MIXED: any types instead; RC_RICH:
 // whether there are methods beside lines and copies; RC_STAMP: i64, double, float; RC_STREAMS,
-// RC_RANGES: how many Args can hold; RC_ARGS_SIZE.
-#include "streams.cuh"
+// RC_SEGMENTS: how many Args can hold; RC_ARGS_SIZE.
+#include "copy.cuh"
 #include "units.cuh"
 
-// Finds the samples of the tile's targets in all streams.
-template <bool STAGED> void search(const Shared& shared, i64 row, i64 start, u32 count, i64 targets, bool write) {
+inline Stamp target_at(const Args& args, i64 row, i64 index) {
+    return args.targets[row * args.target_strides[0] + index * args.target_strides[1]];
+}
+
+// Finds the samples of the tile's targets in all streams. `ahead`: the first target that the thread needs.
+template <bool STAGED>
+void search(const Shared& shared, i64 row, i64 start, u32 count, i64 targets, Stamp ahead, bool write) {
     const Args& args = shared.args;
     for (u32 p = threadIdx.x; p < args.streams * count; p += blockDim.x) {
-        const u32 s = p / count, t = p - s * count;
+        const u32 s = quotient(p, count), t = p - s * count;
         const StreamArgs& stream = args.stream[s];
         const i64 index = start + t;
         Pick pick = {0, 0, Weight(__int_as_float(0x7fc00000))};
         float age = __int_as_float(0x7fc00000);
         bool valid = false;
-        if (stream.kind != MISSING && shared.usable(s) && index < targets) {
-            const Stamp target = args.targets[row * args.target_strides[0] + index * args.target_strides[1]];
+        if (shared.looks_at(s) && shared.usable(s) && index < targets) {
+            const Stamp target = p == threadIdx.x ? ahead : target_at(args, row, index);
             const auto stamps = row_of<STAGED>(shared, s, row);
             typedef decltype(stamps.length) Index;
             const Method method = stream.kind == SINGLE ? Method(stream.method) : LINEAR;
@@ -46,12 +52,59 @@ template <bool STAGED> void search(const Shared& shared, i64 row, i64 start, u32
     }
 }
 
-// Blocks of 256 threads that a multiprocessor should hold without spilled registers.
-#if __CUDA_ARCH__ >= 1000
-const int BLOCKS = RC_RICH ? 2 : sizeof(Weight) == 8 ? 3 : 4;
+// Which streams have units in `first..end`; all that exist where the block tells what is valid, or how old.
+inline u32 needed_streams(const Args& args, u32 first, u32 end, bool tells) {
+    const bool all = args.chunks == 1 || (tells && (args.valid || args.age));
+    u32 needed = 0;
+    for (u32 g = 0; g < args.segments; g++) {
+        const SegmentArgs& segment = args.segment[g];
+        const bool inside = segment.first_unit < end && first < segment.first_unit + segment.units;
+        if (segment.method != ZEROS && (inside || all)) needed |= 1u << segment.stream;
+    }
+    return needed;
+}
+
+// Writes the units of a segment that lie in `first..end` of all units, for the targets of the tile.
+inline void write_segment(const Shared& shared, const SegmentArgs& segment, u32 first, u32 end, i64 row, u8* out, u32 count) {
+    const Args& args = shared.args;
+    const StreamArgs& stream = args.stream[segment.stream];
+    const u32 t = quotient(threadIdx.x, segment.across), step = quotient(blockDim.x, segment.across);
+    if (t >= step) return;
+    first = max(first, segment.first_unit);
+    end = min(end, segment.first_unit + segment.units);
+    // A thread keeps its unit and goes through targets; wide segments take several rounds.
+    for (u32 unit = first + threadIdx.x - t * segment.across; unit < end; unit += segment.across) {
+        const u32 inside = (unit - segment.first_unit) * segment.per_unit;
+        const Part part = {
+            segment, stream, shared.picks + segment.stream * args.tile,
+            stream.values + row * stream.value_strides[0] + i64(segment.start + inside) * stream.value_strides[2],
+            shared.base() + stream.kept + (segment.start + inside) * u32(stream.value_strides[2]),
+            out + i64(segment.column + inside) * args.out_strides[2],
+            segment.start + inside, t, step, count,
+        };
+#if RC_MIXED
+        const Beside* besides = shared.besides() + segment.stream * args.tile;
+        if (segment.method == ZEROS) {
+            for (u32 i = t; i < count; i += step) store_integer(args.out_dtype, part.out + i64(i) * args.out_strides[1], 0, false);
+        } else if (!stream.scaled && stream.dtype >= DTYPE_uint8) write_integers(args, part);
+        else if (stream.dtype == DTYPE_float64) write_methods<double, 1>(args, part, besides);
+        else write_methods<float, 4>(args, part, besides);
 #else
-const int BLOCKS = RC_RICH ? 2 : 3;
+        if (segment.method == ZEROS) { write_zeros(args, part); continue; }
+#if RC_RICH
+        const int WIDE = sizeof(Out) == 8 ? 2 : 4;
+        if (segment.method >= CUBIC) {
+            write_methods<Weight, WIDE>(args, part, shared.besides() + segment.stream * args.tile);
+            continue;
+        }
 #endif
+        write_plain(args, part);
+#endif
+    }
+}
+
+// Blocks of 256 threads that a multiprocessor should hold without spilled registers.
+const int BLOCKS = RC_MIXED || (RC_RICH && sizeof(Weight) == 8) ? 2 : RC_RICH || sizeof(Weight) == 8 ? 3 : 4;
 
 extern "C" __global__ void __launch_bounds__(256, BLOCKS) RC_ENTRY(const __grid_constant__ Args args) {
     extern __shared__ __align__(16) unsigned char memory[];
@@ -63,37 +116,30 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS) RC_ENTRY(const __grid_
     const i64 row = i64(args.first_row + unit);
     const i64 start = i64(tile) * args.tile;
     const u32 count = u32(min(i64(args.tile), args.target_count - start));
-    Shared shared = {args, (Pick*)memory, lengths, &bad};
+    const u32 first = chunk * args.chunk, end = min(first + args.chunk, args.units);
+    Shared shared = {args, (Pick*)memory, lengths, &bad, needed_streams(args, first, end, chunk == 0)};
 
-    if (threadIdx.x == 0) bad = 0;
-    __syncthreads();
+    const Stamp ahead = target_at(args, row, start + threadIdx.x - quotient(threadIdx.x, count) * count);
     i64 targets = args.target_count;
     read_lengths(shared, row, targets);
-    __syncthreads();
     if (args.flags & STAGE) {
+        // Stamps past the end of a row are not looked at, so its length comes first.
+        if (args.flags & RAGGED) __syncthreads();
         stage_all(shared, row);
+        if (args.flags & KEEP) keep_all(shared, row);
+        end_copies();
+        await_copies<1>();
         __syncthreads();
         if (args.flags & CHECK) check_rows<true>(shared, row, targets);
-        search<true>(shared, row, start, count, targets, chunk == 0);
+        search<true>(shared, row, start, count, targets, ahead, chunk == 0);
     } else {
+        __syncthreads();
         if (args.flags & CHECK) check_rows<false>(shared, row, targets);
-        search<false>(shared, row, start, count, targets, chunk == 0);
+        search<false>(shared, row, start, count, targets, ahead, chunk == 0);
     }
+    await_copies<0>();
     __syncthreads();
-#if RC_RICH
-    make_factors(shared, row, count);
-    __syncthreads();
-#endif
 
-    const u32 first = chunk * args.chunk, end = min(first + args.chunk, args.units);
-    // A thread keeps its unit and goes through targets; wide rows take several rounds.
-    const u32 across = min(end - first, args.across), step = blockDim.x / max(across, 1u);
-    const u32 t = threadIdx.x / max(across, 1u);
-    if (t >= step) return;
     u8* out = args.out + row * args.out_strides[0] + start * args.out_strides[1];
-    for (u32 u = first + threadIdx.x - t * across; u < end; u += across) {
-        u32 s = 0;
-        while (s + 1 < args.streams && args.stream[s + 1].first_unit <= u) s++;
-        write_units(shared, s, u - args.stream[s].first_unit, row, out, t, count, step);
-    }
+    for (u32 g = 0; g < args.segments; g++) write_segment(shared, args.segment[g], first, end, row, out, count);
 }

@@ -3,6 +3,7 @@
 //! Every stream follows the rules of `resample`, which also uses what is here for the methods that
 //! its own loops do not know and for columns of different methods.
 
+mod arguments;
 mod blend;
 mod cpu;
 mod cuda;

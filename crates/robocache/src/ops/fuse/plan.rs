@@ -1,29 +1,37 @@
 //! How the work of `fuse` is cut on a GPU.
 
-use super::variant::Variant;
+use super::arguments::{MOST_TILE, SegmentArgs, across};
+use super::variant::{Mode, Variant};
 use crate::cuda::GpuInfo;
 use crate::{Error, Result};
 
-const THREADS: u32 = 256;
-/// Units of a target that one block writes.
+/// Threads of a block: many where they wait for memory, few where they compute, since what a block does
+/// before it writes costs every warp the same.
+const MANY_THREADS: u32 = 256;
+const FEW_THREADS: u32 = 128;
+/// Units of a target that one block writes, and at least where that keeps more multiprocessors busy.
 const MOST_CHUNK: u32 = 4096;
-const MOST_TILE: u32 = 256;
+const LEAST_CHUNK: u32 = 64;
+const LEAST_TILE: u32 = 4;
 /// Shared memory for what is known about a tile's targets.
 const TILE_BYTES: u32 = 40 << 10;
+
+/// Shared memory for values: what leaves room for four blocks.
+const KEPT_BYTES: u32 = 50 << 10;
 
 /// How the work is cut, and where things lie in shared memory.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) tile: u32,
     pub(super) tiles: u32,
+    pub(super) units: u32,
     pub(super) chunk: u32,
     pub(super) chunks: u32,
-    pub(super) across: u32,
     pub(super) threads: u32,
     pub(super) stage: bool,
     pub(super) besides_at: u32,
-    pub(super) factors_at: u32,
     pub(super) stamps_at: u32,
+    pub(super) kept_at: Option<u32>,
     pub(super) shared: u32,
 }
 
@@ -32,67 +40,86 @@ impl Plan {
     pub(super) fn new(
         variant: Variant,
         streams: usize,
-        units: u64,
+        segments: &mut [SegmentArgs],
         stamps: u64,
-        factors: u64,
+        kept: Option<u64>,
         cubics: bool,
         (batch, targets): (u64, u64),
         gpu: &GpuInfo,
     ) -> Result<Self> {
         let too_many = |_| Error::invalid("targets", "one row needs more blocks than a grid can hold");
-        let chunk = u32::try_from(units).unwrap_or(u32::MAX).clamp(1, MOST_CHUNK);
-        let chunks = u32::try_from(units.div_ceil(u64::from(chunk)).max(1)).map_err(too_many)?;
-        // All threads have a unit in every round, as far as that goes.
-        let across = chunk.div_ceil(chunk.div_ceil(THREADS));
-        let mut threads = (THREADS / across * across).next_multiple_of(32);
+        let units: u64 = segments.iter().map(|segment| u64::from(segment.units)).sum();
         let streams = streams as u32;
         let weight = variant.weight();
         let beside = if cubics { if weight == 8 { 32 } else { 16 } } else { 0 };
-        let factor_bytes = u32::try_from(factors).ok().and_then(|factors| factors.checked_mul(weight));
-        let factor_bytes = factor_bytes.filter(|&bytes| bytes <= TILE_BYTES).ok_or_else(|| {
-            Error::unsupported("method", format!("more than {} rotations side by side", TILE_BYTES / weight / 2))
-        })?;
-        let tile_bytes = |tile: u32| tile * (streams * (16 + beside) + factor_bytes);
-        let blocks = |tile: u32| targets.div_ceil(u64::from(tile)) * u64::from(chunks) * batch;
+        let tile_bytes = |tile: u32| tile * streams * (16 + beside);
+        let blocks =
+            |tile: u32| targets.div_ceil(u64::from(tile)) * units.div_ceil(u64::from(MOST_CHUNK)).max(1) * batch;
         let mut tile = u32::try_from(targets).unwrap_or(u32::MAX).min(MOST_TILE);
         while tile > 1
-            && (tile_bytes(tile) > TILE_BYTES || (tile > 4 && blocks(tile) < 2 * u64::from(gpu.multiprocessors)))
+            && (tile_bytes(tile) > TILE_BYTES
+                || (tile > LEAST_TILE && blocks(tile) < 2 * u64::from(gpu.multiprocessors)))
         {
             tile = tile.div_ceil(2);
         }
+        // A small call gives each block one segment, or a part of one, so that they do not wait for each other.
+        let split = blocks(tile) < 2 * u64::from(gpu.multiprocessors) && tile <= LEAST_TILE;
+        let (chunk, units) = place(segments, if split { LEAST_CHUNK } else { MOST_CHUNK }, split)?;
+        let most = if variant.mode().0 == Mode::Lean && !split { MANY_THREADS } else { FEW_THREADS };
+        let mut threads = (u64::from(tile) * u64::from(chunk)).clamp(64, u64::from(most)).next_multiple_of(32) as u32;
         if let Some(forced) = forced_plan() {
-            (tile, threads) =
-                (forced.0.min(u32::try_from(targets).unwrap_or(u32::MAX)), forced.1.max(across).next_multiple_of(32));
+            (tile, threads) = (forced.0.min(u32::try_from(targets).unwrap_or(u32::MAX)), forced.1.next_multiple_of(32));
+        }
+        for segment in segments.iter_mut() {
+            segment.across = across(segment.units.min(chunk), threads, tile);
         }
         let besides_at = tile * streams * 16;
-        let factors_at = besides_at + tile * streams * beside;
-        let stamps_at = (factors_at + tile * factor_bytes).next_multiple_of(16);
+        let stamps_at = besides_at + tile * streams * beside;
         let stamp_bytes = stamps.saturating_mul(u64::from(variant.stamp().2)).next_multiple_of(16);
         // A block that takes all shared memory leaves no other to hide its waiting behind.
         let stage = stamp_bytes <= u64::from(gpu.shared_memory.saturating_sub(stamps_at)) / 2;
+        let shared = stamps_at + if stage { stamp_bytes as u32 } else { 0 };
+        let tiles = u32::try_from(targets.div_ceil(u64::from(tile))).map_err(too_many)?;
+        let fits = |bytes: u64| stage && tiles == 1 && units <= chunk && bytes <= u64::from(KEPT_BYTES);
+        let kept = kept.filter(|&bytes| fits(bytes) && forced_plan().is_none());
         Ok(Self {
             tile,
-            tiles: u32::try_from(targets.div_ceil(u64::from(tile))).map_err(too_many)?,
+            tiles,
+            units,
             chunk,
-            chunks,
-            across,
+            chunks: units.div_ceil(chunk).max(1),
             threads,
             stage,
             besides_at,
-            factors_at,
             stamps_at,
-            shared: stamps_at + if stage { stamp_bytes as u32 } else { 0 },
+            kept_at: kept.map(|_| shared),
+            shared: shared + kept.unwrap_or(0) as u32,
         })
     }
 }
 
-/// `ROBOCACHE_FUSE_PLAN=TILExTHREADS`: for the lab's ablations.
+/// Numbers the units of all segments, each from a multiple of `most` on where they are to be `apart`; tells
+/// how many of them a block writes, and how many numbers there are.
+fn place(segments: &mut [SegmentArgs], most: u32, apart: bool) -> Result<(u32, u32)> {
+    let mut units = 0u64;
+    for segment in segments {
+        if apart {
+            units = units.next_multiple_of(u64::from(most));
+        }
+        segment.first_unit = u32::try_from(units).unwrap_or(u32::MAX);
+        units += u64::from(segment.units);
+    }
+    let units = u32::try_from(units).map_err(|_| Error::invalid("streams", "too many columns"))?;
+    Ok((units.clamp(1, most), units))
+}
+
+/// `ROBOCACHE_FUSE_PLAN=TILExTHREADS`: for the lab's ablations; values are then read where they lie.
 fn forced_plan() -> Option<(u32, u32)> {
     static PLAN: std::sync::OnceLock<Option<(u32, u32)>> = std::sync::OnceLock::new();
     *PLAN.get_or_init(|| {
         let text = std::env::var("ROBOCACHE_FUSE_PLAN").ok()?;
         let (tile, threads) = text.split_once('x')?;
         let (tile, threads) = (tile.parse().ok()?, threads.parse().ok()?);
-        ((1..=MOST_TILE).contains(&tile) && (32..=THREADS).contains(&threads)).then_some((tile, threads))
+        ((1..=MOST_TILE).contains(&tile) && (32..=MANY_THREADS).contains(&threads)).then_some((tile, threads))
     })
 }

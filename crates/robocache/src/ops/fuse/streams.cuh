@@ -1,5 +1,5 @@
 // The arguments of `fuse`, and which samples the targets of a tile need in each stream.
-// Host twin: cuda.rs (Args), mixed.rs (gather).
+// Host twin: arguments.rs (Args), mixed.rs (gather).
 #pragma once
 #include "rows.cuh"
 
@@ -12,12 +12,10 @@ typedef RC_STAMP Stamp;
 
 // How the columns of a stream are made.
 enum Kind : u32 { MISSING, SINGLE, LINE_KIND, RICH };
-// The methods of locate.cuh, then those that only this file knows.
-enum : u32 { CUBIC = 4, SLERP, ANGLE, ROT6D, ROT6D_SECOND, WHOLE_SLERP };
-// Of a range whose quaternions are whole units: their factors are made where they are used.
-const u32 NO_FACTORS = ~0u;
+// The methods of locate.cuh, then those that only `fuse` knows; zeros for a missing stream.
+enum : u32 { CUBIC = 4, SLERP, ANGLE, ROT6D, ZEROS };
 
-// Mirror the structs in cuda.rs. Strides of values and out are in bytes, all others in elements.
+// Mirror the structs in arguments.rs. Strides of values and out are in bytes, all others in elements.
 struct StreamArgs {
     const u8* values;
     const Stamp* times;
@@ -26,18 +24,22 @@ struct StreamArgs {
     i64 value_strides[3], time_strides[2], length_stride, scale_stride;
     i64 samples;
     u64 max_gap;     // nanoseconds, or the bits of seconds as double
-    u32 first_unit;  // of those of a target
-    u32 column;      // in the output
-    u32 staged;      // where its stamps lie in shared memory
-    u32 first_range, ranges;
+    u32 staged;  // where its stamps lie in shared memory
+    u32 kept;    // and its values, in bytes
     float scale_all;
-    u8 kind, method, dtype, numbers;  // numbers per unit
-    u8 wide_lengths, scaled, padding[2];
+    u8 kind, method, dtype, wide_lengths, scaled, padding[7];
 };
-struct RangeArgs {
-    u32 start, end;  // columns of the stream
-    u32 factors;     // where its factors lie among those of a target
-    u16 method, stream;
+// Neighbouring columns of one stream that are made by one method, in units of a few numbers.
+struct SegmentArgs {
+    u32 first_unit, units;  // of those of a target
+    u32 start;              // its first column in the stream
+    u32 column;             // and in the output
+    u16 stream;
+    u8 method;
+    u8 per_unit;  // numbers of a unit
+    u8 together;  // that one access takes
+    u8 near;      // whether strides are not negative and fit 32 bits
+    u16 across;   // units that threads write at once
 };
 struct Args {
     const Stamp* targets;
@@ -52,15 +54,16 @@ struct Args {
     u64 first_row;
     Reporter reporter;
     u32 extrapolate, flags, tile, tiles, chunk, chunks;
-    u32 streams, units, across, out_dtype;
-    u32 factors;               // numbers per target
-    u32 besides_at, factors_at, stamps_at;  // bytes in shared memory
-    u32 stamps, padding;       // staged in all
+    u32 streams, segments, units, out_dtype;
+    u32 besides_at, stamps_at;  // bytes in shared memory
+    u32 stamps, padding;        // staged in all
     StreamArgs stream[RC_STREAMS];
-    RangeArgs range[RC_RANGES];
+    SegmentArgs segment[RC_SEGMENTS];
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
-const u32 CUBICS = 16;  // flag: some columns need more than two samples
+// Flags: some columns need more than two samples; some rows are shorter than others; the values of
+// a row are brought to shared memory as a whole.
+const u32 CUBICS = 16, RAGGED = 32, KEEP = 64;
 
 // What the block computes in; a stream that needs less rounds to float on its own.
 #if RC_MIXED
@@ -90,10 +93,11 @@ struct Shared {
     Pick* picks;  // [streams, tile]
     i64* lengths;
     u32* bad;  // streams whose row cannot be used
+    u32 needed;  // streams that the block has to look at
+    bool looks_at(u32 s) const { return needed >> s & 1; }
     bool usable(u32 s) const { return !(*bad >> s & 1); }
     u8* base() const { return (u8*)picks; }
     Beside* besides() const { return (Beside*)(base() + args.besides_at); }
-    Weight* factors() const { return (Weight*)(base() + args.factors_at); }
     Stamp* stamps() const { return (Stamp*)(base() + args.stamps_at); }
 };
 
@@ -113,72 +117,86 @@ template <bool STAGED> auto row_of(const Shared& shared, u32 s, i64 row) {
     else return Stamps<Stamp>{stream.times + row * stream.time_strides[0], stream.time_strides[1], shared.lengths[s]};
 }
 
-// A thread for each stream: all lengths are on their way at once.
-void read_lengths(const Shared& shared, i64 row, i64& targets) {
+// A thread of the first warp for each stream: all lengths are on their way at once.
+inline void read_lengths(const Shared& shared, i64 row, i64& targets) {
     const Args& args = shared.args;
+    bool usable = true;
     if (args.target_lengths) {
         const Judge own = {args.reporter, args.code, 0, args.flags, args.extrapolate};
-        if (!read_length(own, args.target_lengths, WIDE_TARGET_LENGTHS, row * args.target_length_stride,
-                         args.target_count, TARGET_LENGTH, row, targets) && threadIdx.x == 0)
-            atomicOr(shared.bad, ~0u);
+        usable = read_length(own, args.target_lengths, WIDE_TARGET_LENGTHS, row * args.target_length_stride,
+                             args.target_count, TARGET_LENGTH, row, targets);
     }
     const u32 s = threadIdx.x;
-    if (s >= args.streams) return;
-    const StreamArgs& stream = args.stream[s];
-    i64 length = stream.samples;
-    if (stream.lengths && stream.kind != MISSING) {
-        const i64 at = row * stream.length_stride;
-        const i64 given = stream.wide_lengths ? ((const i64*)stream.lengths)[at] : i64(((const i32*)stream.lengths)[at]);
-        length = min(max(given, i64(0)), stream.samples);
-        if (given != length && (args.flags & CHECK)) {
-            found(judge(args, s, args.flags), LENGTH, row, 0, u64(given), u64(stream.samples));
-            atomicOr(shared.bad, 1u << s);
+    if (s >= 32) return;
+    bool wrong = false;
+    if (s < args.streams) {
+        const StreamArgs& stream = args.stream[s];
+        i64 length = stream.samples;
+        if (stream.lengths && stream.kind != MISSING) {
+            const i64 at = row * stream.length_stride;
+            const i64 given = stream.wide_lengths ? ((const i64*)stream.lengths)[at] : i64(((const i32*)stream.lengths)[at]);
+            length = min(max(given, i64(0)), stream.samples);
+            wrong = given != length && (args.flags & CHECK);
+            if (wrong) found(judge(args, s, args.flags), LENGTH, row, 0, u64(given), u64(stream.samples));
         }
+        shared.lengths[s] = length;
     }
-    shared.lengths[s] = length;
+    const u32 all = __ballot_sync(~0u, wrong);
+    if (s == 0) *shared.bad = usable ? all : ~0u;
 }
 
-// Brings the stamps of all streams near; several are on their way at once.
-void stage_all(const Shared& shared, i64 row) {
+// Copies to shared memory without waiting: `end_copies` ends a group of them, and `await_copies` waits
+// for all but the last LEFT groups.
+template <int BYTES> void copy_near(void* to, const void* from) {
+    const u32 place = u32(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(place), "l"(from), "n"(BYTES) : "memory");
+}
+inline void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int LEFT> void await_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
+
+// Brings the stamps of all streams near: all are on their way at once. 16 bytes at a time where they lie so.
+inline void stage_all(const Shared& shared, i64 row) {
     const Args& args = shared.args;
-    u32 s = 0;
-    const int BATCH = 4;
-    for (u32 base = threadIdx.x; base < args.stamps; base += blockDim.x * BATCH) {
-        Stamp items[BATCH];
-        #pragma unroll
-        for (int k = 0; k < BATCH; k++) {
-            const u32 i = base + k * blockDim.x;
-            while (s + 1 < args.streams && args.stream[s + 1].staged <= i) s++;
-            const StreamArgs& stream = args.stream[s];
-            const i64 index = i64(i) - stream.staged;
-            if (i < args.stamps && stream.kind != MISSING && index < shared.lengths[s])
-                items[k] = stream.times[row * stream.time_strides[0] + index * stream.time_strides[1]];
+    const u32 PER = 16 / sizeof(Stamp);
+    for (u32 s = 0; s < args.streams; s++) {
+        const StreamArgs& stream = args.stream[s];
+        if (!shared.looks_at(s)) continue;
+        const u32 length = u32(args.flags & RAGGED ? shared.lengths[s] : stream.samples);
+        const Stamp* from = stream.times + row * stream.time_strides[0];
+        Stamp* to = shared.stamps() + stream.staged;
+        u32 done = 0;
+        if (stream.time_strides[1] == 1 && (u64(from) & 15) == 0) {
+            done = length & ~(PER - 1);
+            for (u32 i = threadIdx.x * PER; i < done; i += blockDim.x * PER) copy_near<16>(to + i, from + i);
         }
-        #pragma unroll
-        for (int k = 0; k < BATCH; k++)
-            if (base + k * blockDim.x < args.stamps) shared.stamps()[base + k * blockDim.x] = items[k];
+        for (u32 i = done + threadIdx.x; i < length; i += blockDim.x)
+            copy_near<sizeof(Stamp)>(to + i, from + i64(i) * stream.time_strides[1]);
+    }
+    end_copies();
+}
+
+// Brings the values of all streams near, where they are little enough and most are needed.
+inline void keep_all(const Shared& shared, i64 row) {
+    const Args& args = shared.args;
+    for (u32 s = 0; s < args.streams; s++) {
+        const StreamArgs& stream = args.stream[s];
+        if (stream.kind == MISSING) continue;
+        const u32 bytes = u32(stream.samples) * u32(stream.value_strides[1]);
+        const u8* from = stream.values + row * stream.value_strides[0];
+        u8* to = shared.base() + stream.kept;
+        for (u32 i = threadIdx.x * 16; i < bytes; i += blockDim.x * 16) copy_near<16>(to + i, from + i);
     }
 }
 
 // Marks the streams whose stamps or targets are bad, and reports them.
 template <bool STAGED> void check_rows(const Shared& shared, i64 row, i64 targets) {
     const Args& args = shared.args;
-    // All pairs of all streams together, so that short streams do not wait for each other.
     u32 wrong = 0;
-    if (STAGED) {
-        u32 s = 0;
-        for (u32 i = threadIdx.x; i < args.stamps; i += blockDim.x) {
-            while (s + 1 < args.streams && args.stream[s + 1].staged <= i) s++;
-            const i64 index = i64(i) - args.stream[s].staged;
-            if (index + 1 < shared.lengths[s] && !(shared.stamps()[i] <= shared.stamps()[i + 1])) wrong |= 1u << s;
-        }
-    } else {
-        for (u32 s = 0; s < args.streams; s++)
-            if (args.stream[s].kind != MISSING && has_bad_pair(row_of<false>(shared, s, row))) wrong |= 1u << s;
-    }
+    for (u32 s = 0; s < args.streams; s++)
+        if (shared.looks_at(s) && has_bad_pair(row_of<STAGED>(shared, s, row))) wrong |= 1u << s;
     for (u32 s = threadIdx.x; s < args.streams; s += blockDim.x) {
         const auto stamps = row_of<STAGED>(shared, s, row);
-        if (args.stream[s].kind == MISSING || stamps.length == 0) continue;
+        if (!shared.looks_at(s) || stamps.length == 0) continue;
         const Stamp low = stamps.at(0), high = stamps.at(stamps.length - 1);
         if (!is_finite(low) || !is_finite(high) || is_coarse(low) || is_coarse(high)) wrong |= 1u << s;
     }
@@ -186,7 +204,7 @@ template <bool STAGED> void check_rows(const Shared& shared, i64 row, i64 target
     // Something is wrong, or targets are to be looked at: stream by stream, as `resample` does.
     const Stamps<Stamp> at = {args.targets + row * args.target_strides[0], args.target_strides[1], targets};
     for (u32 s = 0; s < args.streams; s++) {
-        if (args.stream[s].kind == MISSING || !shared.usable(s)) continue;
+        if (!shared.looks_at(s) || !shared.usable(s)) continue;
         const bool good = row_is_good(judge(args, s, args.flags), row_of<STAGED>(shared, s, row), at, u64(row));
         if (!good && threadIdx.x == 0) atomicOr(shared.bad, 1u << s);
         __syncthreads();

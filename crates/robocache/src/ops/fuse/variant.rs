@@ -1,6 +1,6 @@
 //! The kernels of `fuse`, and which one a call needs.
 
-use super::cuda::{Args, FEW, MANY};
+use super::arguments::{Args, FEW, MANY};
 use crate::ops::resample::{STAMPS, stamp_number};
 use crate::tensor::DType;
 
@@ -95,7 +95,7 @@ impl Variant {
 
     pub(super) fn options(self) -> Vec<String> {
         let mode = self.mode().0;
-        let (size, (streams, ranges)) = match mode {
+        let (size, (streams, segments)) = match mode {
             Mode::Mixed => (size_of::<Args<{ MANY.0 }, { MANY.1 }>>(), MANY),
             _ => (size_of::<Args<{ FEW.0 }, { FEW.1 }>>(), FEW),
         };
@@ -106,7 +106,7 @@ impl Variant {
             format!("-DRC_RICH={}", u8::from(mode != Mode::Lean)),
             format!("-DRC_STAMP={}", self.stamp().1),
             format!("-DRC_STREAMS={streams}"),
-            format!("-DRC_RANGES={ranges}"),
+            format!("-DRC_SEGMENTS={segments}"),
             format!("-DRC_ARGS_SIZE={size}"),
         ]
     }

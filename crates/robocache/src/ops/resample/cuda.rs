@@ -180,7 +180,9 @@ fn access_bytes(op: &Resample<'_>, dims: &Dims, out: &TensorRef<'_>) -> u8 {
     ];
     let side_by_side = dims.width <= 1 || (dims.value_strides[2] == 1 && out_strides[2] == 1);
     let fits = |number: usize| i32::try_from(number).is_ok();
-    if !(side_by_side && fits(dims.samples) && fits(rows[1]) && fits(rows[3])) {
+    let forward = |stride: isize, count: usize| stride >= 0 || count <= 1;
+    let forward = forward(dims.value_strides[1], dims.samples) && forward(out_strides[1], dims.targets);
+    if !(side_by_side && forward && fits(dims.samples) && fits(rows[1]) && fits(rows[3])) {
         return 0;
     }
     let all =

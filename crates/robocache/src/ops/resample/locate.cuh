@@ -85,6 +85,16 @@ template <class Row, class S> typename Row::Index count_until(const Row& stamps,
     return count;
 }
 
+// The same in shared memory, where waiting is short: fewer instructions instead.
+template <class S> i32 count_until(const Staged<S>& stamps, S target) {
+    i32 count = 0;
+    for (i32 step = stamps.length > 0 ? 1 << (31 - __clz(stamps.length)) : 0; step > 0; step >>= 1) {
+        const i32 next = count + step;
+        if (next <= stamps.length && !(target < stamps.at(next - 1))) count = next;
+    }
+    return count;
+}
+
 // The last of the stamps that equal the one at `index`.
 template <class Row> typename Row::Index last_equal(const Row& stamps, typename Row::Index index) {
     if (index + 1 < stamps.length && stamps.at(index + 1) == stamps.at(index))

@@ -52,9 +52,10 @@ typedef Number<Cell>::Compute Weight;
 typedef float Weight;
 #endif
 #if RC_STRIDED
-typedef i64 Index;
+typedef i64 Index, Stride;
 #else
 typedef i32 Index;
+typedef u32 Stride;
 #endif
 
 // What a target of the tile is made of: the line through two samples, with the weight of the
@@ -152,8 +153,9 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS) RC_ENTRY(const __grid_
     if (t >= step) return;
     for (u32 v = threadIdx.x - t * across; v < vectors; v += across) {
         const i64 column = first_vector + v;
-        copy_column<Cell, RC_BYTES, RC_BLEND, Index>(values + column * args.value_strides[2], args.value_strides[1],
-                                                     out + column * args.out_strides[2], args.out_strides[1],
-                                                     args.missing, picks, t, count, step);
+        // As many at once as 64 registers hold, so that a multiprocessor holds four blocks of 256 threads.
+        const Far<Stride> from(values + column * args.value_strides[2], Stride(args.value_strides[1]));
+        copy_column<Cell, RC_BYTES, RC_BLEND, 4>(from, out + column * args.out_strides[2], Stride(args.out_strides[1]),
+                                                 args.missing, (const Pick*)picks, t, count, step);
     }
 }

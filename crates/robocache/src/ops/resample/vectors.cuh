@@ -59,14 +59,36 @@ template <class Cell, class Vector> Vector missing(u64 bits) {
     return vector;
 }
 
+// Keeps an address in one register pair; else its parts are added up for every access.
+template <class T> void settle(T*& place) { asm volatile("" : "+l"(place)); }
+
+// A column of vectors, one per sample: in global memory, or brought to shared memory before.
+template <class Index> struct Far {
+    static const bool NEAR = false;
+    const u8* base;
+    Index stride;
+    Far(const u8* base, Index stride) : base(base), stride(stride) { settle(this->base); }
+    template <int BYTES> void load(u32 sample, Words<BYTES>& to) const { load_words(step_to(base, sample, stride), to); }
+    template <int BYTES> void load(i32 sample, Words<BYTES>& to) const { load(u32(sample), to); }
+    template <int BYTES> void load(i64 sample, Words<BYTES>& to) const { load_words(step_to(base, sample, stride), to); }
+};
+struct Near {
+    static const bool NEAR = true;
+    const u8* base;
+    u32 stride;
+    template <int BYTES> void load(u32 sample, Words<BYTES>& to) const {
+        to.raw = *(const typename Raw<BYTES>::Type*)(base + sample * stride);
+    }
+};
+
 // For samples that are not finite, or too far apart. They are read again: that is rare, and to keep
 // them would cost registers always.
-template <class Cell, class Index, class Pick, class Vector>
-void blend_far(const u8* values, Index value_stride, const Pick& pick, Vector& result) {
+template <class Cell, class Values, class Pick, class Vector>
+void blend_far(const Values& values, const Pick& pick, Vector& result) {
     const auto weight = pick.weight;
     Vector first, second;
-    load_words(values + i64(pick.first) * value_stride, first);
-    load_words(values + i64(pick.second) * value_stride, second);
+    values.load(pick.first, first);
+    values.load(pick.second, second);
     if (pick.first == pick.second) {
         if (weight == weight) result = first;
     } else if (weight > 0 && weight < 1) {
@@ -74,40 +96,49 @@ void blend_far(const u8* values, Index value_stride, const Pick& pick, Vector& r
     }
 }
 
-// Writes one vector of every `step`-th target from `t` on. Strides are in bytes.
-template <class Cell, int BYTES, bool BLEND, class Index, class Pick>
-void copy_column(const u8* values, i64 value_bytes, u8* out, i64 out_bytes, u64 none, const Pick* picks, u32 t, u32 count,
-                 u32 step) {
+// Writes one vector of UNROLL targets, each `step` after the last; FULL: all of them are before `count`.
+template <class Cell, int BYTES, bool BLEND, int UNROLL, bool FULL, class Values, class Index, class Picks>
+void copy_batch(const Values& values, u8* out, Index out_stride, u64 none, Picks picks, u32 t, u32 count,
+                u32 step) {
     typedef Words<BYTES> Vector;
-    // As many as 64 registers hold, so that a multiprocessor holds four blocks of 256 threads.
-    const int UNROLL = 4;
-    const Index value_stride = Index(value_bytes), out_stride = Index(out_bytes);
-    for (; t < count; t += step * UNROLL) {
-        Vector first[UNROLL], second[UNROLL];
-        // Everything is asked for before anything is used. Where there is no second sample, or no
-        // value, a sample is read all the same: that is cheaper than to ask.
-        #pragma unroll
-        for (int u = 0; u < UNROLL; u++) {
-            const Pick& pick = picks[min(t + u * step, count - 1)];
-            load_words(values + i64(pick.first) * value_stride, first[u]);
-            if (BLEND) load_words(values + i64(pick.second) * value_stride, second[u]);
-        }
-        #pragma unroll
-        for (int u = 0; u < UNROLL; u++) {
-            if (t + u * step >= count) break;
-            // Read anew: registers are better spent on samples that are on their way.
-            const Pick& pick = picks[t + u * step];
-            Vector result;
-            if constexpr (BLEND) {
-                // NaN comes out by itself where there is no value.
-                if (!blend<Cell, false>(first[u], second[u], pick.weight, result))
-                    blend_far<Cell>(values, value_stride, pick, result);
-            } else {
-                result = pick.weight == pick.weight ? first[u] : missing<Cell, Vector>(none);
-            }
-            __stcs((typename Raw<BYTES>::Type*)(out + i64(Index(t + u * step)) * out_stride), result.raw);
-        }
+    Vector first[UNROLL], second[UNROLL];
+    // Everything is asked for before anything is used. Where there is no second sample, or no
+    // value, a sample is read all the same: that is cheaper than to ask.
+    #pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+        const auto pick = picks[FULL ? t + u * step : min(t + u * step, count - 1)];
+        values.load(pick.first, first[u]);
+        if (BLEND) values.load(pick.second, second[u]);
     }
+    #pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+        if (!FULL && t + u * step >= count) break;
+        // Read anew: registers are better spent on samples that are on their way.
+        const auto pick = picks[t + u * step];
+        Vector result;
+        if constexpr (BLEND) {
+            // NaN comes out by itself where there is no value.
+            if (!blend<Cell, false>(first[u], second[u], pick.weight, result))
+                blend_far<Cell>(values, pick, result);
+        } else {
+            result = pick.weight == pick.weight ? first[u] : missing<Cell, Vector>(none);
+        }
+        __stcs((typename Raw<BYTES>::Type*)step_to(out, t + u * step, out_stride), result.raw);
+    }
+}
+
+// Writes one vector of every `step`-th target from `t` on, UNROLL at a time. Strides are in bytes, as
+// Index holds them; `picks` gives what a target is made of.
+template <class Cell, int BYTES, bool BLEND, int UNROLL, class Values, class Index, class Picks>
+void copy_column(const Values& values, u8* out, Index out_stride, u64 none, Picks picks, u32 t, u32 count,
+                 u32 step) {
+    settle(out);
+    // Without a question in between the loads of a copy stay together; those of a blend do anyhow.
+    if (!BLEND)
+        for (; t + (UNROLL - 1) * step < count; t += step * UNROLL)
+            copy_batch<Cell, BYTES, BLEND, UNROLL, true>(values, out, out_stride, none, picks, t, count, step);
+    for (; t < count; t += step * UNROLL)
+        copy_batch<Cell, BYTES, BLEND, UNROLL, false>(values, out, out_stride, none, picks, t, count, step);
 }
 
 }  // namespace rc

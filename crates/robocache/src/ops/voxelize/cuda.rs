@@ -112,6 +112,7 @@ struct ScatterArgs {
     cells: *mut u8,
     dropped: *mut i64,
     nowhere: u64,
+    looks: u64,
 }
 
 /// Mirrors `Args` in write.cu.
@@ -260,7 +261,7 @@ pub(super) unsafe fn scatter_keys(
     nowhere: u64,
     wide: bool,
 ) -> Result<()> {
-    let args = ScatterArgs { cloud, grid, cells: keys, dropped, nowhere };
+    let args = ScatterArgs { cloud, grid, cells: keys, dropped, nowhere, looks: 0 };
     // SAFETY: the caller's promise.
     unsafe { launch_scatter(launcher, if wide { WIDE_KEYS } else { KEYS }, points, &args) }
 }
@@ -287,6 +288,7 @@ impl Job<'_> {
             cells,
             dropped: self.targets.dropped,
             nowhere: dims.all_cells as u64,
+            looks: u64::from(dims.cloud.count > dims.cells),
         };
         // SAFETY: the views were checked against dims and live on this GPU, as does the workspace;
         // the framework keeps them until the stream has passed.

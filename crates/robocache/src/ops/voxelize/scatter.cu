@@ -23,6 +23,7 @@ struct Args {
     void* cells;   // words of bits, counts, or keys
     u64* dropped;  // [rows], or null
     u64 nowhere;   // the key of padding and of what was dropped
+    u64 looks;     // whether to look at a cell before it is marked
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
 
@@ -36,23 +37,32 @@ inline bool in_one_cell(const i64* cells) {
 }
 
 #if RC_MODE == 0
-inline bool is_marked(const u32* bits, i64 cell) { return bits[cell >> 5] >> (cell & 31) & 1; }
-
-// A cell that was seen before costs a load that the nearest cache answers. An old answer does no harm,
-// but for its cost: so equal cells of a warp are marked at once.
-void mark(u32* bits, const i64* cells) {
+// Where most points find their cell empty, they are marked without a look. Else a cell that was seen
+// before costs a load that the nearest cache answers; an old answer does no harm, but for its cost:
+// so equal cells of a warp are marked at once.
+void mark(u32* bits, const i64* cells, bool looks) {
     const u32 lane = threadIdx.x & 31;
-    if (in_one_cell(cells)) {
-        if (lane == 0 && cells[0] >= 0 && !is_marked(bits, cells[0]))
-            atomicOr(bits + (cells[0] >> 5), 1u << (cells[0] & 31));
-        return;
+    const bool one = in_one_cell(cells);
+    if (one && lane != 0) return;
+    const u32 here = one ? 1u : ~0u;
+    bool fresh[PER_THREAD];
+    #pragma unroll
+    for (int p = 0; p < PER_THREAD; p++) fresh[p] = cells[p] >= 0 && (p == 0 || cells[p] != cells[p - 1]);
+    if (looks) {
+        u32 words[PER_THREAD];
+        #pragma unroll
+        for (int p = 0; p < PER_THREAD; p++) words[p] = fresh[p] ? bits[cells[p] >> 5] : 0;
+        #pragma unroll
+        for (int p = 0; p < PER_THREAD; p++) fresh[p] = fresh[p] && !(words[p] >> (cells[p] & 31) & 1);
     }
     #pragma unroll
     for (int p = 0; p < PER_THREAD; p++) {
-        const bool fresh = cells[p] >= 0 && !is_marked(bits, cells[p]);
-        if (!__any_sync(~0u, fresh)) continue;
-        const u32 peers = __match_any_sync(~0u, fresh ? cells[p] : i64(-1));
-        if (fresh && (peers & ((1u << lane) - 1)) == 0) atomicOr(bits + (cells[p] >> 5), 1u << (cells[p] & 31));
+        if (looks) {
+            if (!__any_sync(here, fresh[p])) continue;
+            const u32 peers = __match_any_sync(here, fresh[p] ? cells[p] : i64(-1));
+            fresh[p] = fresh[p] && (peers & ((1u << lane) - 1)) == 0;
+        }
+        if (fresh[p]) atomicOr(bits + (cells[p] >> 5), 1u << (cells[p] & 31));
     }
 }
 #endif
@@ -94,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant
             if (lost && (threadIdx.x & 31) == 0) atomicAdd((unsigned long long*)args.dropped + row, (unsigned long long)lost);
         }
 #if RC_MODE == 0
-        mark((u32*)args.cells, cells);
+        mark((u32*)args.cells, cells, args.looks);
 #elif RC_MODE == 1
         count((i32*)args.cells, cells);
 #else

@@ -36,15 +36,33 @@ Element element_of(const Args& args, u64 index) {
 #endif
 }
 
+union Vector {
+    uint4 raw;
+    u32 words[4];
+    Element elements[PER];
+};
+
+Vector vector_of(const Args& args, u64 v) {
+    Vector vector;
+#if RC_MODE == 1 && RC_BYTES == 1
+    // Four bits become four bytes at once.
+    const u32 bits = ((const u16*)args.cells)[v], one = u32(args.one & 0xff) * 0x1010101u, fill = u32(args.fill & 0xff) * 0x1010101u;
+    #pragma unroll
+    for (int w = 0; w < 4; w++) {
+        const u32 mask = ((bits >> (4 * w) & 15) * 0x204081u & 0x1010101u) * 0xffu;
+        vector.words[w] = (one & mask) | (fill & ~mask);
+    }
+#else
+    #pragma unroll
+    for (int i = 0; i < PER; i++) vector.elements[i] = element_of(args, v * PER + i);
+#endif
+    return vector;
+}
+
 extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant__ Args args) {
     const u64 thread = u64(blockIdx.x) * 256 + threadIdx.x, threads = u64(gridDim.x) * 256;
     Element* out = (Element*)args.out;
     const u64 vectors = (u64(out) & 15) == 0 ? args.count / PER : 0;
-    for (u64 v = thread; v < vectors; v += threads) {
-        union { uint4 raw; Element elements[PER]; } vector;
-        #pragma unroll
-        for (int i = 0; i < PER; i++) vector.elements[i] = element_of(args, v * PER + i);
-        __stcs((uint4*)out + v, vector.raw);
-    }
+    for (u64 v = thread; v < vectors; v += threads) __stcs((uint4*)out + v, vector_of(args, v).raw);
     for (u64 i = vectors * PER + thread; i < args.count; i += threads) out[i] = element_of(args, i);
 }
