@@ -105,7 +105,8 @@ class Inputs:
             depth = torch.randint(0, 5000, image, **here)
             points = torch.where(depth < 500, 0, depth).to(torch.uint16)
         elif row.cloud == "uniform":
-            points = torch.rand(shape, **here) * SIDE
+            # A little less than the edge: what rounds to it would be outside, which torch does not drop.
+            points = torch.rand(shape, **here) * (SIDE * (1 - 1e-6))
         elif row.cloud == "clustered":  # as a LiDAR sees: a thousand dense spots
             spots = torch.rand((1000, 3), **here) * (SIDE - 0.2) + 0.1
             points = torch.randn(shape, **here) * 0.01

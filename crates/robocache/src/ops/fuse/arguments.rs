@@ -22,7 +22,6 @@ pub(super) struct StreamArgs {
     pub(super) samples: i64,
     pub(super) max_gap: u64,
     pub(super) staged: u32,
-    pub(super) kept: u32,
     pub(super) scale_all: f32,
     pub(super) kind: u8,
     pub(super) method: u8,
@@ -90,7 +89,6 @@ pub(super) const WIDE_TARGET_LENGTHS: u32 = 4;
 pub(super) const STAGE: u32 = 8;
 pub(super) const CUBICS: u32 = 16;
 pub(super) const RAGGED: u32 = 32;
-pub(super) const KEEP: u32 = 64;
 
 pub(super) const MISSING: u8 = 0;
 pub(super) const SINGLE: u8 = 1;
@@ -119,7 +117,6 @@ pub(super) const EMPTY_STREAM: StreamArgs = StreamArgs {
     samples: 0,
     max_gap: 0,
     staged: 0,
-    kept: 0,
     scale_all: 1.0,
     kind: MISSING,
     method: 0,
@@ -220,20 +217,6 @@ fn is_near(source: &Source<'_>, out: &Output) -> bool {
     })
 }
 
-/// Bytes of a row of values, where a block can bring them to shared memory 16 at a time, and how many
-/// it would read at most, in sectors of 32 bytes, if it read for each target what that needs.
-pub(super) fn row_bytes(source: &Source<'_>) -> Option<(u64, u64)> {
-    let Some((op, dims)) = source.stream else { return Some((0, 0)) };
-    let size = op.values.dtype().size();
-    let [batch, step, column] = dims.value_strides;
-    let whole = dims.samples.checked_mul(dims.width)?.checked_mul(size)?;
-    let in_one = column == 1 && step == dims.width as isize;
-    let aligned = (op.values.data() as usize | whole).is_multiple_of(16)
-        && (dims.batch <= 1 || batch.unsigned_abs().wrapping_mul(size).is_multiple_of(16));
-    let needed = 2 * dims.targets * (dims.width * size).next_multiple_of(32);
-    (in_one && aligned).then_some((whole as u64, needed as u64))
-}
-
 /// How many of `units` units threads write at once, so that few of them are idle in few steps.
 pub(super) fn across(units: u32, threads: u32, tile: u32) -> u16 {
     let units = units.max(1);
@@ -282,5 +265,31 @@ fn unit(range: &ColumnRange, source: &Source<'_>, mode: Mode, out: &Output, near
         }
         _ if possible >= wanted => (wanted, wanted),
         _ => (1, 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_spread_over_units_so_that_few_are_idle() {
+        // All of a target at once, and as many targets as there is room for.
+        assert_eq!(across(128, 256, 50), 128);
+        assert_eq!(across(3, 256, 50), 3);
+        // More units than half of the threads: rounds of a third leave fewer idle than one round.
+        assert_eq!(across(147, 256, 50), 49);
+        assert_eq!(across(0, 128, 4), 1);
+        for units in 1..600 {
+            for threads in [64, 128, 256] {
+                let across = u32::from(across(units, threads, 50));
+                assert!((1..=threads).contains(&across), "{units} units, {threads} threads: {across}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_arguments_of_few_streams_fit_every_driver() {
+        assert!(size_of::<Args<{ FEW.0 }, { FEW.1 }>>() <= 4096);
     }
 }

@@ -36,26 +36,18 @@ inline const Pick* lines(const Part& part) { return part.picks; }
 inline const Pick* copies(const Part& part) { return part.picks; }
 #endif
 
-template <int BYTES, class Index, class Values> void copy_or_blend(const Args& args, const Part& part, const Values& values) {
-    // As many as registers hold, see BLOCKS; shared memory answers soon.
+template <int BYTES, class Index> void copy_or_blend(const Args& args, const Part& part) {
+    // As many as registers hold, see BLOCKS.
     const int WIDE = sizeof(Weight) == 8 || RC_RICH ? 4 : 3;
-    const int UNROLL = Values::NEAR ? 2 : BYTES == 16 ? WIDE : sizeof(Out) == 4 ? 5 : 6;
-    const Index out_stride = Index(args.out_strides[1]);
+    const int UNROLL = BYTES == 16 ? WIDE : sizeof(Out) == 4 ? 5 : 6;
+    const Index value_stride = Index(part.stream.value_strides[1]), out_stride = Index(args.out_strides[1]);
 #if RC_FLOAT
     if (part.segment.method == LINEAR)
-        return copy_column<Out, BYTES, true, UNROLL>(values, part.out, out_stride, args.missing, lines(part), part.t,
-                                                     part.count, part.step);
+        return copy_column<Out, BYTES, true, UNROLL>(part.values, value_stride, part.out, out_stride, args.missing,
+                                                     lines(part), part.t, part.count, part.step);
 #endif
-    copy_column<Out, BYTES, false, UNROLL>(values, part.out, out_stride, args.missing, copies(part), part.t, part.count,
-                                           part.step);
-}
-template <int BYTES, class Index> void copy_or_blend(const Args& args, const Part& part) {
-#if !RC_RICH
-    // Calls that keep the values have strides that fit 32 bits.
-    if (sizeof(Index) == 4 && (args.flags & KEEP))
-        return copy_or_blend<BYTES, Index>(args, part, Near{part.kept, u32(part.stream.value_strides[1])});
-#endif
-    copy_or_blend<BYTES, Index>(args, part, Far<Index>(part.values, Index(part.stream.value_strides[1])));
+    copy_column<Out, BYTES, false, UNROLL>(part.values, value_stride, part.out, out_stride, args.missing, copies(part),
+                                           part.t, part.count, part.step);
 }
 
 // Zeros for a modality that was not recorded.

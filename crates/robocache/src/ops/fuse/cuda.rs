@@ -2,8 +2,8 @@
 //! what its own kernel does not know.
 
 use super::arguments::{
-    Args, CHECK, CUBICS, EMPTY_SEGMENT, EMPTY_STREAM, FEW, KEEP, MANY, Output, RAGGED, RICH, STAGE, Source,
-    WIDE_TARGET_LENGTHS, cut, row_bytes,
+    Args, CHECK, CUBICS, EMPTY_SEGMENT, EMPTY_STREAM, FEW, MANY, Output, RAGGED, RICH, STAGE, Source,
+    WIDE_TARGET_LENGTHS, cut,
 };
 use super::plan::Plan;
 use super::variant::{Mode, Variant};
@@ -139,16 +139,6 @@ fn mode_of(source: &Source<'_>, out: DType) -> Mode {
     }
 }
 
-/// Bytes of a row of all streams, if to bring them near as a whole is no more than to read what targets need.
-fn bytes_to_keep(sources: &[Source<'_>]) -> Option<u64> {
-    let (mut all, mut most) = (0u64, 0u64);
-    for source in sources {
-        let (whole, needed) = row_bytes(source)?;
-        (all, most) = (all + whole, most + needed);
-    }
-    (all <= most).then_some(all)
-}
-
 fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
     variant: Variant,
     sources: &[Source<'_>],
@@ -210,15 +200,7 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
     }
     let cubics = segment[..used].iter().any(|segment| segment.method == Method::Cubic as u8);
     let size = (common.batch as u64, common.target_count as u64);
-    // Only lines and copies wait for memory, the other methods compute.
-    let kept = if mode == Mode::Lean { bytes_to_keep(sources) } else { None };
-    let plan =
-        Plan::new(variant, sources.len(), &mut segment[..used], stamps, kept, cubics, size, launcher.gpu().info())?;
-    let mut kept_at = plan.kept_at.unwrap_or(0);
-    for (source, stream) in sources.iter().zip(&mut stream) {
-        stream.kept = kept_at;
-        kept_at += if plan.kept_at.is_some() { row_bytes(source).map_or(0, |(whole, _)| whole as u32) } else { 0 };
-    }
+    let plan = Plan::new(variant, sources.len(), &mut segment[..used], stamps, cubics, size, launcher.gpu().info())?;
     let flag = |condition: bool, flag: u32| if condition { flag } else { 0 };
     let mut args = Args::<STREAMS, SEGMENTS> {
         targets: common.targets.data(),
@@ -241,7 +223,6 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
             | flag(is_wide(common.target_lengths), WIDE_TARGET_LENGTHS)
             | flag(plan.stage, STAGE)
             | flag(cubics, CUBICS)
-            | flag(plan.kept_at.is_some(), KEEP)
             | flag(stream.iter().any(|stream| !stream.lengths.is_null()), RAGGED),
         tile: plan.tile,
         tiles: plan.tiles,

@@ -78,7 +78,6 @@ inline void write_segment(const Shared& shared, const SegmentArgs& segment, u32 
         const Part part = {
             segment, stream, shared.picks + segment.stream * args.tile,
             stream.values + row * stream.value_strides[0] + i64(segment.start + inside) * stream.value_strides[2],
-            shared.base() + stream.kept + (segment.start + inside) * u32(stream.value_strides[2]),
             out + i64(segment.column + inside) * args.out_strides[2],
             segment.start + inside, t, step, count,
         };
@@ -126,9 +125,6 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS) RC_ENTRY(const __grid_
         // Stamps past the end of a row are not looked at, so its length comes first.
         if (args.flags & RAGGED) __syncthreads();
         stage_all(shared, row);
-        if (args.flags & KEEP) keep_all(shared, row);
-        end_copies();
-        await_copies<1>();
         __syncthreads();
         if (args.flags & CHECK) check_rows<true>(shared, row, targets);
         search<true>(shared, row, start, count, targets, ahead, chunk == 0);
@@ -137,7 +133,6 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS) RC_ENTRY(const __grid_
         if (args.flags & CHECK) check_rows<false>(shared, row, targets);
         search<false>(shared, row, start, count, targets, ahead, chunk == 0);
     }
-    await_copies<0>();
     __syncthreads();
 
     u8* out = args.out + row * args.out_strides[0] + start * args.out_strides[1];

@@ -16,9 +16,6 @@ const LEAST_TILE: u32 = 4;
 /// Shared memory for what is known about a tile's targets.
 const TILE_BYTES: u32 = 40 << 10;
 
-/// Shared memory for values: what leaves room for four blocks.
-const KEPT_BYTES: u32 = 50 << 10;
-
 /// How the work is cut, and where things lie in shared memory.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
@@ -31,18 +28,15 @@ pub(super) struct Plan {
     pub(super) stage: bool,
     pub(super) besides_at: u32,
     pub(super) stamps_at: u32,
-    pub(super) kept_at: Option<u32>,
     pub(super) shared: u32,
 }
 
 impl Plan {
-    #[expect(clippy::too_many_arguments, reason = "the sizes of a call, used once")]
     pub(super) fn new(
         variant: Variant,
         streams: usize,
         segments: &mut [SegmentArgs],
         stamps: u64,
-        kept: Option<u64>,
         cubics: bool,
         (batch, targets): (u64, u64),
         gpu: &GpuInfo,
@@ -80,8 +74,6 @@ impl Plan {
         let stage = stamp_bytes <= u64::from(gpu.shared_memory.saturating_sub(stamps_at)) / 2;
         let shared = stamps_at + if stage { stamp_bytes as u32 } else { 0 };
         let tiles = u32::try_from(targets.div_ceil(u64::from(tile))).map_err(too_many)?;
-        let fits = |bytes: u64| stage && tiles == 1 && units <= chunk && bytes <= u64::from(KEPT_BYTES);
-        let kept = kept.filter(|&bytes| fits(bytes) && forced_plan().is_none());
         Ok(Self {
             tile,
             tiles,
@@ -92,8 +84,7 @@ impl Plan {
             stage,
             besides_at,
             stamps_at,
-            kept_at: kept.map(|_| shared),
-            shared: shared + kept.unwrap_or(0) as u32,
+            shared,
         })
     }
 }
@@ -113,7 +104,7 @@ fn place(segments: &mut [SegmentArgs], most: u32, apart: bool) -> Result<(u32, u
     Ok((units.clamp(1, most), units))
 }
 
-/// `ROBOCACHE_FUSE_PLAN=TILExTHREADS`: for the lab's ablations; values are then read where they lie.
+/// `ROBOCACHE_FUSE_PLAN=TILExTHREADS`: for the lab's ablations.
 fn forced_plan() -> Option<(u32, u32)> {
     static PLAN: std::sync::OnceLock<Option<(u32, u32)>> = std::sync::OnceLock::new();
     *PLAN.get_or_init(|| {
@@ -122,4 +113,29 @@ fn forced_plan() -> Option<(u32, u32)> {
         let (tile, threads) = (tile.parse().ok()?, threads.parse().ok()?);
         ((1..=MOST_TILE).contains(&tile) && (32..=MANY_THREADS).contains(&threads)).then_some((tile, threads))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::arguments::EMPTY_SEGMENT;
+    use super::*;
+
+    fn placed(units: [u32; 3], most: u32, apart: bool) -> (Vec<u32>, (u32, u32)) {
+        let mut segments = units.map(|units| SegmentArgs { units, ..EMPTY_SEGMENT });
+        let numbers = place(&mut segments, most, apart).unwrap();
+        (segments.iter().map(|segment| segment.first_unit).collect(), numbers)
+    }
+
+    #[test]
+    fn units_are_numbered_side_by_side_or_a_segment_per_block() {
+        assert_eq!(placed([128, 16, 3], 4096, false), (vec![0, 128, 144], (147, 147)));
+        assert_eq!(placed([128, 16, 3], 64, true), (vec![0, 128, 192], (64, 195)));
+        assert_eq!(placed([0, 0, 0], 64, true), (vec![0, 0, 0], (1, 0)));
+    }
+
+    #[test]
+    fn more_columns_than_fit_are_refused() {
+        let mut segments = [SegmentArgs { units: u32::MAX, ..EMPTY_SEGMENT }; 2];
+        assert!(place(&mut segments, 4096, false).is_err());
+    }
 }

@@ -25,7 +25,6 @@ struct StreamArgs {
     i64 samples;
     u64 max_gap;     // nanoseconds, or the bits of seconds as double
     u32 staged;  // where its stamps lie in shared memory
-    u32 kept;    // and its values, in bytes
     float scale_all;
     u8 kind, method, dtype, wide_lengths, scaled, padding[7];
 };
@@ -61,9 +60,8 @@ struct Args {
     SegmentArgs segment[RC_SEGMENTS];
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
-// Flags: some columns need more than two samples; some rows are shorter than others; the values of
-// a row are brought to shared memory as a whole.
-const u32 CUBICS = 16, RAGGED = 32, KEEP = 64;
+// Flags: some columns need more than two samples; some rows are shorter than others.
+const u32 CUBICS = 16, RAGGED = 32;
 
 // What the block computes in; a stream that needs less rounds to float on its own.
 #if RC_MIXED
@@ -145,14 +143,12 @@ inline void read_lengths(const Shared& shared, i64 row, i64& targets) {
     if (s == 0) *shared.bad = usable ? all : ~0u;
 }
 
-// Copies to shared memory without waiting: `end_copies` ends a group of them, and `await_copies` waits
-// for all but the last LEFT groups.
+// Copies to shared memory without waiting; `await_copies` waits for all.
 template <int BYTES> void copy_near(void* to, const void* from) {
     const u32 place = u32(__cvta_generic_to_shared(to));
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(place), "l"(from), "n"(BYTES) : "memory");
 }
-inline void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int LEFT> void await_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
+inline void await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // Brings the stamps of all streams near: all are on their way at once. 16 bytes at a time where they lie so.
 inline void stage_all(const Shared& shared, i64 row) {
@@ -172,20 +168,7 @@ inline void stage_all(const Shared& shared, i64 row) {
         for (u32 i = done + threadIdx.x; i < length; i += blockDim.x)
             copy_near<sizeof(Stamp)>(to + i, from + i64(i) * stream.time_strides[1]);
     }
-    end_copies();
-}
-
-// Brings the values of all streams near, where they are little enough and most are needed.
-inline void keep_all(const Shared& shared, i64 row) {
-    const Args& args = shared.args;
-    for (u32 s = 0; s < args.streams; s++) {
-        const StreamArgs& stream = args.stream[s];
-        if (stream.kind == MISSING) continue;
-        const u32 bytes = u32(stream.samples) * u32(stream.value_strides[1]);
-        const u8* from = stream.values + row * stream.value_strides[0];
-        u8* to = shared.base() + stream.kept;
-        for (u32 i = threadIdx.x * 16; i < bytes; i += blockDim.x * 16) copy_near<16>(to + i, from + i);
-    }
+    await_copies();
 }
 
 // Marks the streams whose stamps or targets are bad, and reports them.

@@ -62,33 +62,14 @@ template <class Cell, class Vector> Vector missing(u64 bits) {
 // Keeps an address in one register pair; else its parts are added up for every access.
 template <class T> void settle(T*& place) { asm volatile("" : "+l"(place)); }
 
-// A column of vectors, one per sample: in global memory, or brought to shared memory before.
-template <class Index> struct Far {
-    static const bool NEAR = false;
-    const u8* base;
-    Index stride;
-    Far(const u8* base, Index stride) : base(base), stride(stride) { settle(this->base); }
-    template <int BYTES> void load(u32 sample, Words<BYTES>& to) const { load_words(step_to(base, sample, stride), to); }
-    template <int BYTES> void load(i32 sample, Words<BYTES>& to) const { load(u32(sample), to); }
-    template <int BYTES> void load(i64 sample, Words<BYTES>& to) const { load_words(step_to(base, sample, stride), to); }
-};
-struct Near {
-    static const bool NEAR = true;
-    const u8* base;
-    u32 stride;
-    template <int BYTES> void load(u32 sample, Words<BYTES>& to) const {
-        to.raw = *(const typename Raw<BYTES>::Type*)(base + sample * stride);
-    }
-};
-
 // For samples that are not finite, or too far apart. They are read again: that is rare, and to keep
 // them would cost registers always.
-template <class Cell, class Values, class Pick, class Vector>
-void blend_far(const Values& values, const Pick& pick, Vector& result) {
+template <class Cell, class Index, class Pick, class Vector>
+void blend_far(const u8* values, Index value_stride, const Pick& pick, Vector& result) {
     const auto weight = pick.weight;
     Vector first, second;
-    values.load(pick.first, first);
-    values.load(pick.second, second);
+    load_words(step_to(values, pick.first, value_stride), first);
+    load_words(step_to(values, pick.second, value_stride), second);
     if (pick.first == pick.second) {
         if (weight == weight) result = first;
     } else if (weight > 0 && weight < 1) {
@@ -97,8 +78,8 @@ void blend_far(const Values& values, const Pick& pick, Vector& result) {
 }
 
 // Writes one vector of UNROLL targets, each `step` after the last; FULL: all of them are before `count`.
-template <class Cell, int BYTES, bool BLEND, int UNROLL, bool FULL, class Values, class Index, class Picks>
-void copy_batch(const Values& values, u8* out, Index out_stride, u64 none, Picks picks, u32 t, u32 count,
+template <class Cell, int BYTES, bool BLEND, int UNROLL, bool FULL, class Index, class Picks>
+void copy_batch(const u8* values, Index value_stride, u8* out, Index out_stride, u64 none, Picks picks, u32 t, u32 count,
                 u32 step) {
     typedef Words<BYTES> Vector;
     Vector first[UNROLL], second[UNROLL];
@@ -107,8 +88,8 @@ void copy_batch(const Values& values, u8* out, Index out_stride, u64 none, Picks
     #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
         const auto pick = picks[FULL ? t + u * step : min(t + u * step, count - 1)];
-        values.load(pick.first, first[u]);
-        if (BLEND) values.load(pick.second, second[u]);
+        load_words(step_to(values, pick.first, value_stride), first[u]);
+        if (BLEND) load_words(step_to(values, pick.second, value_stride), second[u]);
     }
     #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
@@ -119,7 +100,7 @@ void copy_batch(const Values& values, u8* out, Index out_stride, u64 none, Picks
         if constexpr (BLEND) {
             // NaN comes out by itself where there is no value.
             if (!blend<Cell, false>(first[u], second[u], pick.weight, result))
-                blend_far<Cell>(values, pick, result);
+                blend_far<Cell>(values, value_stride, pick, result);
         } else {
             result = pick.weight == pick.weight ? first[u] : missing<Cell, Vector>(none);
         }
@@ -129,16 +110,17 @@ void copy_batch(const Values& values, u8* out, Index out_stride, u64 none, Picks
 
 // Writes one vector of every `step`-th target from `t` on, UNROLL at a time. Strides are in bytes, as
 // Index holds them; `picks` gives what a target is made of.
-template <class Cell, int BYTES, bool BLEND, int UNROLL, class Values, class Index, class Picks>
-void copy_column(const Values& values, u8* out, Index out_stride, u64 none, Picks picks, u32 t, u32 count,
+template <class Cell, int BYTES, bool BLEND, int UNROLL, class Index, class Picks>
+void copy_column(const u8* values, Index value_stride, u8* out, Index out_stride, u64 none, Picks picks, u32 t, u32 count,
                  u32 step) {
+    settle(values);
     settle(out);
     // Without a question in between the loads of a copy stay together; those of a blend do anyhow.
     if (!BLEND)
         for (; t + (UNROLL - 1) * step < count; t += step * UNROLL)
-            copy_batch<Cell, BYTES, BLEND, UNROLL, true>(values, out, out_stride, none, picks, t, count, step);
+            copy_batch<Cell, BYTES, BLEND, UNROLL, true>(values, value_stride, out, out_stride, none, picks, t, count, step);
     for (; t < count; t += step * UNROLL)
-        copy_batch<Cell, BYTES, BLEND, UNROLL, false>(values, out, out_stride, none, picks, t, count, step);
+        copy_batch<Cell, BYTES, BLEND, UNROLL, false>(values, value_stride, out, out_stride, none, picks, t, count, step);
 }
 
 }  // namespace rc
