@@ -102,8 +102,16 @@ inline void write_segment(const Shared& shared, const SegmentArgs& segment, u32 
     }
 }
 
-// Blocks of 256 threads that a multiprocessor should hold without spilled registers.
-const int BLOCKS = RC_MIXED || (RC_RICH && sizeof(Weight) == 8) ? 2 : RC_RICH || sizeof(Weight) == 8 ? 3 : 4;
+// Blocks of 256 threads that a multiprocessor should hold without spilled registers; compilers for
+// sm_80 and sm_120 take a few more.
+#if __CUDA_ARCH__ < 900
+const int LEAN_BLOCKS = 3, RICH_BLOCKS = 3;
+#elif __CUDA_ARCH__ > 1030
+const int LEAN_BLOCKS = 3, RICH_BLOCKS = 2;
+#else
+const int LEAN_BLOCKS = sizeof(Weight) == 8 ? 3 : 4, RICH_BLOCKS = 3;
+#endif
+const int BLOCKS = RC_MIXED || (RC_RICH && sizeof(Weight) == 8) ? 2 : RC_RICH ? RICH_BLOCKS : LEAN_BLOCKS;
 
 extern "C" __global__ void __launch_bounds__(256, BLOCKS) RC_ENTRY(const __grid_constant__ Args args) {
     extern __shared__ __align__(16) unsigned char memory[];

@@ -76,7 +76,8 @@ const int NUMBERS = Vector::COUNT / CellGroup::WORDS * CellGroup::NUMBERS;
 // Adds what the picks `from..to` hand back to `sample`.
 inline void add(const Args& args, const u8* grad, const u8*, const Pick* picks, u32 from, u32 to, Index sample, Sum* sums) {
     const i64 stride = args.grad_strides[1];
-    const int UNROLL = RC_BYTES == 16 ? 3 : 4;  // As many as registers hold.
+    // As many as registers hold.
+    const int UNROLL = RC_BYTES < 16 ? 4 : NUMBERS == 8 && sizeof(Stamp) == 8 ? 2 : 3;
     grad += i64(from) * stride;
     for (; from < to; from += UNROLL, grad += UNROLL * stride) {
         Vector given[UNROLL];
