@@ -78,8 +78,6 @@ pub(super) struct Args<const STREAMS: usize, const SEGMENTS: usize> {
     pub(super) out_dtype: u32,
     pub(super) besides_at: u32,
     pub(super) stamps_at: u32,
-    pub(super) stamps: u32,
-    pub(super) padding: u32,
     pub(super) stream: [StreamArgs; STREAMS],
     pub(super) segment: [SegmentArgs; SEGMENTS],
 }
@@ -182,11 +180,11 @@ impl Output {
 
 /// Writes the segments of a stream to `to`; the plan numbers their units.
 pub(super) fn cut(index: usize, source: &Source<'_>, mode: Mode, out: &Output, to: &mut [SegmentArgs]) -> Result<()> {
-    let whole = |method| [ColumnRange { method, start: 0, end: source.width }];
-    let only = whole(source.stream.and_then(|(op, _)| op.method.plain()).unwrap_or(Method::Linear));
+    let method = source.stream.and_then(|(op, _)| op.method.plain()).unwrap_or(Method::Linear);
+    let only = [ColumnRange { method, start: 0, end: source.width }];
     let ranges = if source.kind() == RICH { source.ranges() } else { &only };
+    let near = is_near(source, out);
     for (range, to) in ranges.iter().zip(to) {
-        let near = is_near(source, out);
         let (per_unit, together) = unit(range, source, mode, out, near);
         let narrow = |number: u64| u32::try_from(number).map_err(|_| Error::invalid("streams", "too many columns"));
         *to = SegmentArgs {

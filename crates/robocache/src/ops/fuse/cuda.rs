@@ -234,8 +234,6 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
         out_dtype: dtype_number(common.dtype),
         besides_at: plan.besides_at,
         stamps_at: plan.stamps_at,
-        stamps: if plan.stage { stamps as u32 } else { 0 },
-        padding: 0,
         stream,
         segment,
     };

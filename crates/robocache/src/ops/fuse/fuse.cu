@@ -59,7 +59,8 @@ inline u32 needed_streams(const Args& args, u32 first, u32 end, bool tells) {
     for (u32 g = 0; g < args.segments; g++) {
         const SegmentArgs& segment = args.segment[g];
         const bool inside = segment.first_unit < end && first < segment.first_unit + segment.units;
-        if (segment.method != ZEROS && (inside || all)) needed |= 1u << segment.stream;
+        // A stream without columns is looked at all the same, by one block.
+        if (segment.method != ZEROS && (inside || all || (tells && segment.units == 0))) needed |= 1u << segment.stream;
     }
     return needed;
 }

@@ -2,25 +2,22 @@
 // Host twin: mixed.rs, ../../tensor/scalar.rs.
 #pragma once
 #include "part.cuh"
+#include "scalar.cuh"
 
-// Numbers as they are stored, one by one.
-inline float number(f16 x) {
-    float wide;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
-    return wide;
-}
-inline float number(bf16 x) { return __uint_as_float(u32(x.bits) << 16); }
-inline float number(float x) { return x; }
-inline double number(double x) { return x; }
-inline float number(signed char x) { return float(x); }
+namespace rc {
+
+// The types that only store, beside those of scalar.cuh.
+inline float widen(signed char x) { return float(x); }
 // In the place of a float's exponent it is too small by 120 powers of two; also where it is 0. The
 // conversions of sm_89 and later would be a second path to keep equal to the CPU.
-inline float number(f8e4m3 x) {
+inline float widen(f8e4m3 x) {
     const u32 size = x.bits & 0x7fu;
     const float number = size == 0x7f ? __uint_as_float(0x7fc00000u) : __uint_as_float(size << 20) * 0x1p120f;
     return x.bits & 0x80u ? -number : number;
 }
-inline float number(f8e5m2 x) { return number(f16{u16(u32(x.bits) << 8)}); }
+inline float widen(f8e5m2 x) { return widen(f16{u16(u32(x.bits) << 8)}); }
+
+}  // namespace rc
 
 inline void put(f16& to, float x) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to.bits) : "f"(x)); }
 inline void put(bf16& to, float x) { asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(to.bits) : "f"(x)); }
@@ -28,6 +25,7 @@ inline void put(float& to, float x) { to = x; }
 inline void put(double& to, float x) { to = double(x); }
 inline void put(double& to, double x) { to = x; }
 template <class T> void put(T& to, double x) { put(to, float(x)); }
+
 // V stored numbers side by side as one access.
 template <class T, int V> union Pack {
     typename Raw<int(sizeof(T)) * V>::Type raw;
@@ -39,7 +37,7 @@ template <class T, class W, int V> void load_as(const u8* place, W (&numbers)[V]
     Pack<T, V> pack;
     pack.raw = __ldg((const typename Raw<int(sizeof(T)) * V>::Type*)place);
     #pragma unroll
-    for (int i = 0; i < V; i++) numbers[i] = W(number(pack.items[i]));
+    for (int i = 0; i < V; i++) numbers[i] = W(widen(pack.items[i]));
 }
 
 // V neighbouring numbers; with V = 1 any stride will do.

@@ -55,7 +55,6 @@ struct Args {
     u32 extrapolate, flags, tile, tiles, chunk, chunks;
     u32 streams, segments, units, out_dtype;
     u32 besides_at, stamps_at;  // bytes in shared memory
-    u32 stamps, padding;        // staged in all
     StreamArgs stream[RC_STREAMS];
     SegmentArgs segment[RC_SEGMENTS];
 };
