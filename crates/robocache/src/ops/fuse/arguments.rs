@@ -22,6 +22,7 @@ pub(super) struct StreamArgs {
     pub(super) samples: i64,
     pub(super) max_gap: u64,
     pub(super) staged: u32,
+    pub(super) kept: u32,
     pub(super) scale_all: f32,
     pub(super) kind: u8,
     pub(super) method: u8,
@@ -78,6 +79,8 @@ pub(super) struct Args<const STREAMS: usize, const SEGMENTS: usize> {
     pub(super) out_dtype: u32,
     pub(super) besides_at: u32,
     pub(super) stamps_at: u32,
+    pub(super) kept_bytes: u32,
+    pub(super) present: u32,
     pub(super) stream: [StreamArgs; STREAMS],
     pub(super) segment: [SegmentArgs; SEGMENTS],
 }
@@ -87,6 +90,8 @@ pub(super) const WIDE_TARGET_LENGTHS: u32 = 4;
 pub(super) const STAGE: u32 = 8;
 pub(super) const CUBICS: u32 = 16;
 pub(super) const RAGGED: u32 = 32;
+pub(super) const KEEP: u32 = 64;
+pub(super) const APART: u32 = 128;
 
 pub(super) const MISSING: u8 = 0;
 pub(super) const SINGLE: u8 = 1;
@@ -94,7 +99,7 @@ pub(super) const LINE: u8 = 2;
 pub(super) const RICH: u8 = 3;
 
 /// What a segment of a missing stream is made by.
-const ZEROS: u8 = 8;
+pub(super) const ZEROS: u8 = 8;
 const _: () = assert!(Method::Rot6d as u32 == 7 && Method::Cubic as u32 == 4, "the kernels count on this order");
 
 /// Streams and segments that arguments can hold: few, which are quick to hand over, or all.
@@ -115,6 +120,7 @@ pub(super) const EMPTY_STREAM: StreamArgs = StreamArgs {
     samples: 0,
     max_gap: 0,
     staged: 0,
+    kept: 0,
     scale_all: 1.0,
     kind: MISSING,
     method: 0,
@@ -213,6 +219,20 @@ fn is_near(source: &Source<'_>, out: &Output) -> bool {
         fits(dims.value_strides[1], dims.samples, op.values.dtype().size())
             && fits(out.strides[1], out.targets, out.size)
     })
+}
+
+/// Bytes of a row of values, where a block can bring them to shared memory 16 at a time, and how many
+/// it would read at most, in sectors of 32 bytes, if it read for each target what that needs.
+pub(super) fn row_bytes(source: &Source<'_>) -> Option<(u64, u64)> {
+    let Some((op, dims)) = source.stream else { return Some((0, 0)) };
+    let size = op.values.dtype().size();
+    let [batch, step, column] = dims.value_strides;
+    let whole = dims.samples.checked_mul(dims.width)?.checked_mul(size)?;
+    let in_one = column == 1 && step == dims.width as isize;
+    let aligned = (op.values.data() as usize | whole).is_multiple_of(16)
+        && (dims.batch <= 1 || batch.unsigned_abs().wrapping_mul(size).is_multiple_of(16));
+    let needed = 2 * dims.targets * (dims.width * size).next_multiple_of(32);
+    (in_one && aligned).then_some((whole as u64, needed as u64))
 }
 
 /// How many of `units` units threads write at once, so that few of them are idle in few steps.

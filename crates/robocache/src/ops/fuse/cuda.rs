@@ -2,10 +2,10 @@
 //! what its own kernel does not know.
 
 use super::arguments::{
-    Args, CHECK, CUBICS, EMPTY_SEGMENT, EMPTY_STREAM, FEW, MANY, Output, RAGGED, RICH, STAGE, Source,
-    WIDE_TARGET_LENGTHS, cut,
+    APART, Args, CHECK, CUBICS, EMPTY_SEGMENT, EMPTY_STREAM, FEW, KEEP, MANY, Output, RAGGED, RICH, STAGE, Source,
+    WIDE_TARGET_LENGTHS, ZEROS, cut, row_bytes,
 };
-use super::plan::Plan;
+use super::plan::{Plan, Sizes};
 use super::variant::{Mode, Variant};
 use super::{Dims, Fuse};
 use crate::cuda::{Finding, Grid, KernelFamily, Launcher};
@@ -139,6 +139,20 @@ fn mode_of(source: &Source<'_>, out: DType) -> Mode {
     }
 }
 
+/// Samples of streams of which one warp brings and checks the stamps: others can do so with other streams.
+const SHORT: i64 = 512;
+
+/// Bytes of a row of all streams, if to bring them near as a whole is less than to read what targets need:
+/// of that, some is found in the nearest cache.
+fn bytes_to_keep(sources: &[Source<'_>]) -> Option<u64> {
+    let (mut all, mut most) = (0u64, 0u64);
+    for source in sources {
+        let (whole, needed) = row_bytes(source)?;
+        (all, most) = (all.checked_add(whole)?, most.checked_add(needed)?);
+    }
+    (all > 0 && all / 3 <= most / 4).then_some(all)
+}
+
 fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
     variant: Variant,
     sources: &[Source<'_>],
@@ -199,8 +213,23 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
         stamps += (dims.samples as u64).next_multiple_of(4);
     }
     let cubics = segment[..used].iter().any(|segment| segment.method == Method::Cubic as u8);
-    let size = (common.batch as u64, common.target_count as u64);
-    let plan = Plan::new(variant, sources.len(), &mut segment[..used], stamps, cubics, size, launcher.gpu().info())?;
+    let near = segment[..used].iter().all(|segment| segment.method == ZEROS || segment.near != 0);
+    let sizes = Sizes {
+        streams: sources.len() as u32,
+        stamps,
+        kept: bytes_to_keep(sources).filter(|_| near),
+        cubics,
+        batch: common.batch as u64,
+        targets: common.target_count as u64,
+    };
+    let plan = Plan::new(variant, &mut segment[..used], &sizes, launcher.gpu().info())?;
+    if let Some((mut place, _)) = plan.kept {
+        for (source, stream) in sources.iter().zip(&mut stream) {
+            stream.kept = place;
+            place += row_bytes(source).map_or(0, |(whole, _)| whole as u32);
+        }
+    }
+    let present = |(index, source): (usize, &Source<'_>)| u32::from(source.stream.is_some()) << index;
     let flag = |condition: bool, flag: u32| if condition { flag } else { 0 };
     let mut args = Args::<STREAMS, SEGMENTS> {
         targets: common.targets.data(),
@@ -223,6 +252,8 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
             | flag(is_wide(common.target_lengths), WIDE_TARGET_LENGTHS)
             | flag(plan.stage, STAGE)
             | flag(cubics, CUBICS)
+            | flag(plan.kept.is_some(), KEEP)
+            | flag(sources.len() > 1 && stream.iter().all(|stream| stream.samples <= SHORT), APART)
             | flag(stream.iter().any(|stream| !stream.lengths.is_null()), RAGGED),
         tile: plan.tile,
         tiles: plan.tiles,
@@ -234,6 +265,8 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
         out_dtype: dtype_number(common.dtype),
         besides_at: plan.besides_at,
         stamps_at: plan.stamps_at,
+        kept_bytes: plan.kept.map_or(0, |(_, bytes)| bytes),
+        present: sources.iter().enumerate().map(present).sum(),
         stream,
         segment,
     };

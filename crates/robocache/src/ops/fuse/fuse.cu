@@ -52,15 +52,15 @@ void search(const Shared& shared, i64 row, i64 start, u32 count, i64 targets, St
     }
 }
 
-// Which streams have units in `first..end`; all that exist where the block tells what is valid, or how old.
+// Which streams have units in `first..end`; all that exist where the block writes all, or tells what is valid or how old.
 inline u32 needed_streams(const Args& args, u32 first, u32 end, bool tells) {
-    const bool all = args.chunks == 1 || (tells && (args.valid || args.age));
+    if (args.chunks == 1 || (tells && (args.valid || args.age))) return args.present;
     u32 needed = 0;
     for (u32 g = 0; g < args.segments; g++) {
         const SegmentArgs& segment = args.segment[g];
         const bool inside = segment.first_unit < end && first < segment.first_unit + segment.units;
         // A stream without columns is looked at all the same, by one block.
-        if (segment.method != ZEROS && (inside || all || (tells && segment.units == 0))) needed |= 1u << segment.stream;
+        if (segment.method != ZEROS && (inside || (tells && segment.units == 0))) needed |= 1u << segment.stream;
     }
     return needed;
 }
@@ -69,6 +69,9 @@ inline u32 needed_streams(const Args& args, u32 first, u32 end, bool tells) {
 inline void write_segment(const Shared& shared, const SegmentArgs& segment, u32 first, u32 end, i64 row, u8* out, u32 count) {
     const Args& args = shared.args;
     const StreamArgs& stream = args.stream[segment.stream];
+#if !RC_MIXED && !RC_RICH
+    if (is_wide(args, segment)) return write_wide(shared, segment, out, count);
+#endif
     const u32 t = quotient(threadIdx.x, segment.across), step = quotient(blockDim.x, segment.across);
     if (t >= step) return;
     first = max(first, segment.first_unit);
@@ -78,7 +81,7 @@ inline void write_segment(const Shared& shared, const SegmentArgs& segment, u32 
         const u32 inside = (unit - segment.first_unit) * segment.per_unit;
         const Part part = {
             segment, stream, shared.picks + segment.stream * args.tile,
-            stream.values + row * stream.value_strides[0] + i64(segment.start + inside) * stream.value_strides[2],
+            shared.values(stream, row) + i64(segment.start + inside) * stream.value_strides[2],
             out + i64(segment.column + inside) * args.out_strides[2],
             segment.start + inside, t, step, count,
         };
@@ -103,14 +106,14 @@ inline void write_segment(const Shared& shared, const SegmentArgs& segment, u32 
     }
 }
 
-// Blocks of 256 threads that a multiprocessor should hold without spilled registers; compilers for
-// sm_80 and sm_120 take a few more.
+// Blocks of 256 threads that a multiprocessor should hold without spilled registers; stamps of 8 bytes
+// and compilers for sm_80 and sm_120 take a few more.
 #if __CUDA_ARCH__ < 900
 const int LEAN_BLOCKS = 3, RICH_BLOCKS = 3;
 #elif __CUDA_ARCH__ > 1030
 const int LEAN_BLOCKS = 3, RICH_BLOCKS = 2;
 #else
-const int LEAN_BLOCKS = sizeof(Weight) == 8 ? 3 : 4, RICH_BLOCKS = 3;
+const int LEAN_BLOCKS = sizeof(Weight) == 8 ? 3 : 4, RICH_BLOCKS = sizeof(Stamp) == 8 ? 3 : 4;
 #endif
 const int BLOCKS = RC_MIXED || (RC_RICH && sizeof(Weight) == 8) ? 2 : RC_RICH ? RICH_BLOCKS : LEAN_BLOCKS;
 
@@ -118,6 +121,7 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS) RC_ENTRY(const __grid_
     extern __shared__ __align__(16) unsigned char memory[];
     __shared__ i64 lengths[RC_STREAMS];
     __shared__ u32 bad;
+    __shared__ u64 arrival;
     u32 unit = blockIdx.x, chunk = 0, tile = 0;
     if (args.chunks > 1) { chunk = unit % args.chunks; unit /= args.chunks; }
     if (args.tiles > 1) { tile = unit % args.tiles; unit /= args.tiles; }
@@ -125,23 +129,31 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS) RC_ENTRY(const __grid_
     const i64 start = i64(tile) * args.tile;
     const u32 count = u32(min(i64(args.tile), args.target_count - start));
     const u32 first = chunk * args.chunk, end = min(first + args.chunk, args.units);
-    Shared shared = {args, (Pick*)memory, lengths, &bad, needed_streams(args, first, end, chunk == 0)};
+    Shared shared = {args, (Pick*)memory, lengths, &bad, &arrival, needed_streams(args, first, end, chunk == 0)};
 
     const Stamp ahead = target_at(args, row, start + threadIdx.x - quotient(threadIdx.x, count) * count);
     i64 targets = args.target_count;
     read_lengths(shared, row, targets);
+    const bool checks = args.flags & CHECK;
     if (args.flags & STAGE) {
         // Stamps past the end of a row are not looked at, so its length comes first.
         if (args.flags & RAGGED) __syncthreads();
-        stage_all(shared, row);
-        __syncthreads();
-        if (args.flags & CHECK) check_rows<true>(shared, row, targets);
+        const Team team(args);
+        stage_all(shared, team, row);
+        if (args.flags & KEEP) keep_all(shared, row);
+        end_copies();
+        await_copies<1>();
+        if (args.flags & APART) __syncwarp();
+        else __syncthreads();
+        const bool wrong = checks && (args.extrapolate == ERROR || seem_wrong(shared, team));
+        if (__syncthreads_or(wrong)) check_rows<true>(shared, row, targets);
         search<true>(shared, row, start, count, targets, ahead, chunk == 0);
     } else {
         __syncthreads();
-        if (args.flags & CHECK) check_rows<false>(shared, row, targets);
+        if (checks) check_rows<false>(shared, row, targets);
         search<false>(shared, row, start, count, targets, ahead, chunk == 0);
     }
+    if (args.flags & KEEP) await_values(shared);
     __syncthreads();
 
     u8* out = args.out + row * args.out_strides[0] + start * args.out_strides[1];

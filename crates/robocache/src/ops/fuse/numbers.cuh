@@ -35,7 +35,8 @@ template <class T, int V> union Pack {
 
 template <class T, class W, int V> void load_as(const u8* place, W (&numbers)[V]) {
     Pack<T, V> pack;
-    pack.raw = __ldg((const typename Raw<int(sizeof(T)) * V>::Type*)place);
+    // From wherever the values are: not `__ldg`, which knows only global memory.
+    pack.raw = *(const typename Raw<int(sizeof(T)) * V>::Type*)place;
     #pragma unroll
     for (int i = 0; i < V; i++) numbers[i] = W(widen(pack.items[i]));
 }

@@ -7,7 +7,7 @@ struct Part {
     const SegmentArgs& segment;
     const StreamArgs& stream;
     const Pick* picks;
-    const u8* values;  // the unit in sample 0
+    const u8* values;  // the unit in sample 0; in shared memory where values are kept there
     u8* out;           // and for target 0
     u32 column;        // of the unit, in the stream
     u32 t, step, count;

@@ -16,6 +16,21 @@ const LEAST_TILE: u32 = 4;
 /// Shared memory for what is known about a tile's targets.
 const TILE_BYTES: u32 = 40 << 10;
 
+/// Shared memory for values: what leaves room for four blocks.
+const KEPT_BYTES: u64 = 50 << 10;
+
+/// The sizes of a call.
+pub(super) struct Sizes {
+    pub(super) streams: u32,
+    /// Of all streams, as they lie in shared memory.
+    pub(super) stamps: u64,
+    /// Bytes of a row of all streams, where they can be kept.
+    pub(super) kept: Option<u64>,
+    pub(super) cubics: bool,
+    pub(super) batch: u64,
+    pub(super) targets: u64,
+}
+
 /// How the work is cut, and where things lie in shared memory.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
@@ -28,52 +43,49 @@ pub(super) struct Plan {
     pub(super) stage: bool,
     pub(super) besides_at: u32,
     pub(super) stamps_at: u32,
+    /// Where values are brought to in shared memory, and their bytes.
+    pub(super) kept: Option<(u32, u32)>,
     pub(super) shared: u32,
 }
 
 impl Plan {
-    pub(super) fn new(
-        variant: Variant,
-        streams: usize,
-        segments: &mut [SegmentArgs],
-        stamps: u64,
-        cubics: bool,
-        (batch, targets): (u64, u64),
-        gpu: &GpuInfo,
-    ) -> Result<Self> {
+    pub(super) fn new(variant: Variant, segments: &mut [SegmentArgs], sizes: &Sizes, gpu: &GpuInfo) -> Result<Self> {
         let too_many = |_| Error::invalid("targets", "one row needs more blocks than a grid can hold");
         let units: u64 = segments.iter().map(|segment| u64::from(segment.units)).sum();
-        let streams = streams as u32;
+        let (streams, targets) = (sizes.streams, sizes.targets);
         let weight = variant.weight();
-        let beside = if cubics { if weight == 8 { 32 } else { 16 } } else { 0 };
+        let beside = if sizes.cubics { if weight == 8 { 32 } else { 16 } } else { 0 };
         let tile_bytes = |tile: u32| tile * streams * (16 + beside);
+        let forced = forced_plan();
+        let kept = sizes.kept.filter(|&bytes| bytes <= KEPT_BYTES && units <= u64::from(MOST_CHUNK));
+        let kept = kept.filter(|_| forced.as_ref().is_none_or(|forced| forced.keeps));
+        // A block that keeps the values of a row is best given the whole row.
+        let least = u64::from(gpu.multiprocessors) * if kept.is_some() { 1 } else { 2 };
         let blocks =
-            |tile: u32| targets.div_ceil(u64::from(tile)) * units.div_ceil(u64::from(MOST_CHUNK)).max(1) * batch;
+            |tile: u32| targets.div_ceil(u64::from(tile)) * units.div_ceil(u64::from(MOST_CHUNK)).max(1) * sizes.batch;
         let mut tile = u32::try_from(targets).unwrap_or(u32::MAX).min(MOST_TILE);
-        while tile > 1
-            && (tile_bytes(tile) > TILE_BYTES
-                || (tile > LEAST_TILE && blocks(tile) < 2 * u64::from(gpu.multiprocessors)))
-        {
+        while tile > 1 && (tile_bytes(tile) > TILE_BYTES || (tile > LEAST_TILE && blocks(tile) < least)) {
             tile = tile.div_ceil(2);
         }
         // A small call gives each block one segment, or a part of one, so that they do not wait for each other.
-        let split = blocks(tile) < 2 * u64::from(gpu.multiprocessors) && tile <= LEAST_TILE;
+        let split = blocks(tile) < least && tile <= LEAST_TILE;
         let (chunk, units) = place(segments, if split { LEAST_CHUNK } else { MOST_CHUNK }, split)?;
         let most = if variant.mode().0 == Mode::Lean && !split { MANY_THREADS } else { FEW_THREADS };
         let mut threads = (u64::from(tile) * u64::from(chunk)).clamp(64, u64::from(most)).next_multiple_of(32) as u32;
-        if let Some(forced) = forced_plan() {
-            (tile, threads) = (forced.0.min(u32::try_from(targets).unwrap_or(u32::MAX)), forced.1.next_multiple_of(32));
-        }
-        for segment in segments.iter_mut() {
-            segment.across = across(segment.units.min(chunk), threads, tile);
+        if let Some(forced) = forced {
+            (tile, threads) = (forced.tile.min(u32::try_from(targets).unwrap_or(u32::MAX)), forced.threads);
         }
         let besides_at = tile * streams * 16;
         let stamps_at = besides_at + tile * streams * beside;
-        let stamp_bytes = stamps.saturating_mul(u64::from(variant.stamp().2)).next_multiple_of(16);
+        let stamp_bytes = sizes.stamps.saturating_mul(u64::from(variant.stamp().2)).next_multiple_of(16);
         // A block that takes all shared memory leaves no other to hide its waiting behind.
         let stage = stamp_bytes <= u64::from(gpu.shared_memory.saturating_sub(stamps_at)) / 2;
         let shared = stamps_at + if stage { stamp_bytes as u32 } else { 0 };
         let tiles = u32::try_from(targets.div_ceil(u64::from(tile))).map_err(too_many)?;
+        let kept = kept.filter(|_| stage && tiles == 1 && !split).map(|bytes| (shared, bytes as u32));
+        for segment in segments.iter_mut() {
+            segment.across = across(segment.units.min(chunk), threads, tile);
+        }
         Ok(Self {
             tile,
             tiles,
@@ -84,7 +96,8 @@ impl Plan {
             stage,
             besides_at,
             stamps_at,
-            shared,
+            kept,
+            shared: shared + kept.map_or(0, |(_, bytes)| bytes),
         })
     }
 }
@@ -104,14 +117,25 @@ fn place(segments: &mut [SegmentArgs], most: u32, apart: bool) -> Result<(u32, u
     Ok((units.clamp(1, most), units))
 }
 
-/// `ROBOCACHE_FUSE_PLAN=TILExTHREADS`: for the lab's ablations.
-fn forced_plan() -> Option<(u32, u32)> {
-    static PLAN: std::sync::OnceLock<Option<(u32, u32)>> = std::sync::OnceLock::new();
+/// A plan for the lab's ablations.
+#[derive(Debug, Clone, Copy)]
+struct Forced {
+    tile: u32,
+    threads: u32,
+    keeps: bool,
+}
+
+/// `ROBOCACHE_FUSE_PLAN=TILExTHREADS`; behind it `xkeep` allows that values are kept in shared memory.
+fn forced_plan() -> Option<Forced> {
+    static PLAN: std::sync::OnceLock<Option<Forced>> = std::sync::OnceLock::new();
     *PLAN.get_or_init(|| {
         let text = std::env::var("ROBOCACHE_FUSE_PLAN").ok()?;
-        let (tile, threads) = text.split_once('x')?;
-        let (tile, threads) = (tile.parse().ok()?, threads.parse().ok()?);
-        ((1..=MOST_TILE).contains(&tile) && (32..=MANY_THREADS).contains(&threads)).then_some((tile, threads))
+        let mut words = text.split('x');
+        let (tile, threads) = (words.next()?.parse().ok()?, words.next()?.parse::<u32>().ok()?);
+        let keeps = words.next() == Some("keep");
+        let good =
+            (1..=MOST_TILE).contains(&tile) && (32..=MANY_THREADS).contains(&threads) && threads.is_multiple_of(32);
+        good.then_some(Forced { tile, threads, keeps })
     })
 }
 

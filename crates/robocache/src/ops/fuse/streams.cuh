@@ -25,6 +25,7 @@ struct StreamArgs {
     i64 samples;
     u64 max_gap;     // nanoseconds, or the bits of seconds as double
     u32 staged;  // where its stamps lie in shared memory
+    u32 kept;    // and its values, in bytes
     float scale_all;
     u8 kind, method, dtype, wide_lengths, scaled, padding[7];
 };
@@ -55,12 +56,16 @@ struct Args {
     u32 extrapolate, flags, tile, tiles, chunk, chunks;
     u32 streams, segments, units, out_dtype;
     u32 besides_at, stamps_at;  // bytes in shared memory
+    u32 kept_bytes;             // of values in shared memory
+    u32 present;                // streams that exist, by bits
     StreamArgs stream[RC_STREAMS];
     SegmentArgs segment[RC_SEGMENTS];
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
-// Flags: some columns need more than two samples; some rows are shorter than others.
-const u32 CUBICS = 16, RAGGED = 32;
+// Flags: some columns need more than two samples; some rows are shorter than others; the values of
+// a row are brought to shared memory as a whole.
+// Last: each warp looks at the stamps of streams of its own.
+const u32 CUBICS = 16, RAGGED = 32, KEEP = 64, APART = 128;
 
 // What the block computes in; a stream that needs less rounds to float on its own.
 #if RC_MIXED
@@ -90,12 +95,18 @@ struct Shared {
     Pick* picks;  // [streams, tile]
     i64* lengths;
     u32* bad;  // streams whose row cannot be used
+    u64* arrival;  // of the values
     u32 needed;  // streams that the block has to look at
     bool looks_at(u32 s) const { return needed >> s & 1; }
     bool usable(u32 s) const { return !(*bad >> s & 1); }
+    // Before all threads have met, only the lengths that they met for are known.
+    u32 staged_length(u32 s) const { return u32(args.flags & RAGGED ? lengths[s] : args.stream[s].samples); }
     u8* base() const { return (u8*)picks; }
     Beside* besides() const { return (Beside*)(base() + args.besides_at); }
     Stamp* stamps() const { return (Stamp*)(base() + args.stamps_at); }
+    const u8* values(const StreamArgs& stream, i64 row) const {
+        return args.flags & KEEP ? base() + stream.kept : stream.values + row * stream.value_strides[0];
+    }
 };
 
 // What rows.cuh asks for, for one stream.
@@ -142,48 +153,109 @@ inline void read_lengths(const Shared& shared, i64 row, i64& targets) {
     if (s == 0) *shared.bad = usable ? all : ~0u;
 }
 
-// Copies to shared memory without waiting; `await_copies` waits for all.
+// Copies to shared memory without waiting: `end_copies` ends a group of them, and `await_copies` waits
+// for all but the last LEFT groups.
 template <int BYTES> void copy_near(void* to, const void* from) {
     const u32 place = u32(__cvta_generic_to_shared(to));
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(place), "l"(from), "n"(BYTES) : "memory");
 }
-inline void await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+inline void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int LEFT> void await_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
+
+// Which streams a thread looks at, and which of their stamps.
+struct Team {
+    u32 stream, streams;  // the first, and how many further the next
+    u32 thread, threads;
+    Team(const Args& args) {
+        const bool apart = args.flags & APART;
+        stream = apart ? threadIdx.x / 32 : 0;
+        streams = apart ? blockDim.x / 32 : 1;
+        thread = apart ? threadIdx.x & 31 : threadIdx.x;
+        threads = apart ? 32 : blockDim.x;
+    }
+};
 
 // Brings the stamps of all streams near: all are on their way at once. 16 bytes at a time where they lie so.
-inline void stage_all(const Shared& shared, i64 row) {
+inline void stage_all(const Shared& shared, const Team& team, i64 row) {
     const Args& args = shared.args;
     const u32 PER = 16 / sizeof(Stamp);
-    for (u32 s = 0; s < args.streams; s++) {
+    for (u32 s = team.stream; s < args.streams; s += team.streams) {
         const StreamArgs& stream = args.stream[s];
         if (!shared.looks_at(s)) continue;
-        const u32 length = u32(args.flags & RAGGED ? shared.lengths[s] : stream.samples);
+        const u32 length = shared.staged_length(s);
         const Stamp* from = stream.times + row * stream.time_strides[0];
         Stamp* to = shared.stamps() + stream.staged;
         u32 done = 0;
         if (stream.time_strides[1] == 1 && (u64(from) & 15) == 0) {
             done = length & ~(PER - 1);
-            for (u32 i = threadIdx.x * PER; i < done; i += blockDim.x * PER) copy_near<16>(to + i, from + i);
+            for (u32 i = team.thread * PER; i < done; i += team.threads * PER) copy_near<16>(to + i, from + i);
         }
-        for (u32 i = done + threadIdx.x; i < length; i += blockDim.x)
+        for (u32 i = done + team.thread; i < length; i += team.threads)
             copy_near<sizeof(Stamp)>(to + i, from + i64(i) * stream.time_strides[1]);
     }
-    await_copies();
+    end_copies();
 }
 
-// Marks the streams whose stamps or targets are bad, and reports them.
+// Brings the values of all streams near, where they are little enough and most are needed; from sm_90 on
+// by the copy engine, which takes one thread a few instructions. `await_values` waits for them.
+#if __CUDA_ARCH__ >= 900
+inline void keep_all(const Shared& shared, i64 row) {
+    if (threadIdx.x != 0) return;
+    const Args& args = shared.args;
+    const u32 arrival = u32(__cvta_generic_to_shared(shared.arrival));
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(arrival) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(arrival), "r"(args.kept_bytes) : "memory");
+    for (u32 s = 0; s < args.streams; s++) {
+        const StreamArgs& stream = args.stream[s];
+        const u32 bytes = u32(stream.samples) * u32(stream.value_strides[1]);
+        if (stream.kind == MISSING || bytes == 0) continue;
+        const u32 to = u32(__cvta_generic_to_shared(shared.base() + stream.kept));
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                     ::"r"(to), "l"(stream.values + row * stream.value_strides[0]), "r"(bytes), "r"(arrival) : "memory");
+    }
+}
+inline void await_values(const Shared& shared) {
+    const u32 arrival = u32(__cvta_generic_to_shared(shared.arrival));
+    asm volatile("{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], 0; @!done bra again; }"
+                 ::"r"(arrival) : "memory");
+}
+#else
+inline void keep_all(const Shared& shared, i64 row) {
+    const Args& args = shared.args;
+    for (u32 s = 0; s < args.streams; s++) {
+        const StreamArgs& stream = args.stream[s];
+        if (stream.kind == MISSING) continue;
+        const u32 bytes = u32(stream.samples) * u32(stream.value_strides[1]);
+        const u8* from = stream.values + row * stream.value_strides[0];
+        u8* to = shared.base() + stream.kept;
+        for (u32 i = threadIdx.x * 16; i < bytes; i += blockDim.x * 16) copy_near<16>(to + i, from + i);
+    }
+}
+inline void await_values(const Shared&) { await_copies<0>(); }
+#endif
+
+// Whether some stamp of a row is not in order, not finite or too coarse; each thread of a team sees its share.
+template <class Row> bool seems_wrong(const Row& stamps, const Team& team) {
+    if (stamps.length == 0) return false;
+    bool wrong = has_bad_pair(stamps, team.thread, team.threads);
+    if (team.thread == 0) {
+        const Stamp low = stamps.at(0), high = stamps.at(stamps.length - 1);
+        wrong |= !is_finite(low) || !is_finite(high) || is_coarse(low) || is_coarse(high);
+    }
+    return wrong;
+}
+inline bool seem_wrong(const Shared& shared, const Team& team) {
+    bool wrong = false;
+    for (u32 s = team.stream; s < shared.args.streams; s += team.streams)
+        if (shared.looks_at(s))
+            wrong |= seems_wrong(Staged<Stamp>{shared.stamps() + shared.args.stream[s].staged, i32(shared.staged_length(s))}, team);
+    return wrong;
+}
+
+// Marks the streams whose stamps or targets are bad, and reports them: stream by stream, as `resample` does.
 template <bool STAGED> void check_rows(const Shared& shared, i64 row, i64 targets) {
     const Args& args = shared.args;
-    u32 wrong = 0;
-    for (u32 s = 0; s < args.streams; s++)
-        if (shared.looks_at(s) && has_bad_pair(row_of<STAGED>(shared, s, row))) wrong |= 1u << s;
-    for (u32 s = threadIdx.x; s < args.streams; s += blockDim.x) {
-        const auto stamps = row_of<STAGED>(shared, s, row);
-        if (!shared.looks_at(s) || stamps.length == 0) continue;
-        const Stamp low = stamps.at(0), high = stamps.at(stamps.length - 1);
-        if (!is_finite(low) || !is_finite(high) || is_coarse(low) || is_coarse(high)) wrong |= 1u << s;
-    }
-    if (!__syncthreads_or(wrong != 0 || args.extrapolate == ERROR)) return;
-    // Something is wrong, or targets are to be looked at: stream by stream, as `resample` does.
     const Stamps<Stamp> at = {args.targets + row * args.target_strides[0], args.target_strides[1], targets};
     for (u32 s = 0; s < args.streams; s++) {
         if (!shared.looks_at(s) || !shared.usable(s)) continue;

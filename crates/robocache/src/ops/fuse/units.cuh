@@ -86,7 +86,7 @@ template <class W, int WIDE> void write_methods(const Args& args, const Part& pa
     const bool wide = part.segment.together > 1;
     switch (part.segment.method) {
         case SLERP:
-            if (wide) make_units<SLERP, W, 4, WIDE, sizeof(W) == 4 ? 3 : 1>(args, part);
+            if (wide) make_units<SLERP, W, 4, WIDE, AT_ONCE>(args, part);
             else make_units<SLERP, W, 4, 1, AT_ONCE>(args, part);
             break;
         case ROT6D:

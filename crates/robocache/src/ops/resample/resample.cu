@@ -154,8 +154,8 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS) RC_ENTRY(const __grid_
     for (u32 v = threadIdx.x - t * across; v < vectors; v += across) {
         const i64 column = first_vector + v;
         // As many at once as 64 registers hold, so that a multiprocessor holds four blocks of 256 threads.
-        copy_column<Cell, RC_BYTES, RC_BLEND, 4>(values + column * args.value_strides[2], Stride(args.value_strides[1]),
-                                                 out + column * args.out_strides[2], Stride(args.out_strides[1]),
+        const Far<Stride> from(values + column * args.value_strides[2], Stride(args.value_strides[1]));
+        copy_column<Cell, RC_BYTES, RC_BLEND, 4>(from, out + column * args.out_strides[2], Stride(args.out_strides[1]),
                                                  args.missing, (const Pick*)picks, t, count, step);
     }
 }

@@ -48,15 +48,15 @@ template <class Args, class Row> void report_stamps(const Args& args, const Row&
 }
 
 // Whether some stamp comes before the one ahead of it. Each thread looks at its share.
-template <class Stamp> bool has_bad_pair(const Stamps<Stamp>& stamps) {
+template <class Stamp> bool has_bad_pair(const Stamps<Stamp>& stamps, u32 thread, u32 threads) {
     bool bad = false;
-    for (i64 i = threadIdx.x; i + 1 < stamps.length; i += blockDim.x) bad |= !(stamps.at(i) <= stamps.at(i + 1));
+    for (i64 i = thread; i + 1 < stamps.length; i += threads) bad |= !(stamps.at(i) <= stamps.at(i + 1));
     return bad;
 }
-template <class Stamp> bool has_bad_pair(const Staged<Stamp>& stamps) {
+template <class Stamp> bool has_bad_pair(const Staged<Stamp>& stamps, u32 thread, u32 threads) {
     const int PER = 16 / sizeof(Stamp);
     bool bad = false;
-    for (i32 start = threadIdx.x * PER; start + 1 < stamps.length; start += blockDim.x * PER) {
+    for (i32 start = thread * PER; start + 1 < stamps.length; start += threads * PER) {
         // The vector may reach past the row, where nothing is compared.
         union { uint4 raw; Stamp stamps[PER]; } own;
         own.raw = *(const uint4*)(stamps.data + start);
@@ -72,7 +72,7 @@ template <class Args, class Row, class Stamp>
 bool row_is_good(const Args& args, const Row& stamps, const Stamps<Stamp>& targets, u64 row) {
     typedef typename Row::Index Index;
     // NaN compares as out of order, so sorted stamps are finite when both ends are.
-    bool bad = has_bad_pair(stamps);
+    bool bad = has_bad_pair(stamps, threadIdx.x, blockDim.x);
     if (stamps.length > 0) bad |= !is_finite(stamps.at(0)) || !is_finite(stamps.at(stamps.length - 1));
     if (__syncthreads_or(bad)) {
         report_stamps(args, stamps, row);

@@ -24,6 +24,22 @@ inline void load_words(const u8* place, Words<1>& to) {
     asm volatile("{ .reg .u16 half; ld.global.nc.u8 half, [%1]; cvt.u32.u16 %0, half; }" : "=r"(to.words[0]) : "l"(place));
 }
 
+// The same from shared memory.
+inline void load_near(u32 place, Words<16>& to) {
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to.words[0]), "=r"(to.words[1]), "=r"(to.words[2]), "=r"(to.words[3]) : "r"(place));
+}
+inline void load_near(u32 place, Words<8>& to) {
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(to.words[0]), "=r"(to.words[1]) : "r"(place));
+}
+inline void load_near(u32 place, Words<4>& to) { asm volatile("ld.shared.u32 %0, [%1];" : "=r"(to.words[0]) : "r"(place)); }
+inline void load_near(u32 place, Words<2>& to) {
+    asm volatile("{ .reg .u16 half; ld.shared.u16 half, [%1]; cvt.u32.u16 %0, half; }" : "=r"(to.words[0]) : "r"(place));
+}
+inline void load_near(u32 place, Words<1>& to) {
+    asm volatile("{ .reg .u16 half; ld.shared.u8 half, [%1]; cvt.u32.u16 %0, half; }" : "=r"(to.words[0]) : "r"(place));
+}
+
 // On the line through both samples. BETWEEN_FAR: for points between ends whose difference is not
 // finite. Tells whether all differences were finite.
 template <class Cell, bool BETWEEN_FAR, class Vector, class Weight>
@@ -62,14 +78,32 @@ template <class Cell, class Vector> Vector missing(u64 bits) {
 // Keeps an address in one register pair; else its parts are added up for every access.
 template <class T> void settle(T*& place) { asm volatile("" : "+l"(place)); }
 
+// A column of vectors, one per sample: in global memory, or brought to shared memory before.
+template <class Index> struct Far {
+    static const bool NEAR = false;
+    const u8* base;
+    Index stride;
+    Far(const u8* base, Index stride) : base(base), stride(stride) { settle(this->base); }
+    template <int BYTES> void load(u32 sample, Words<BYTES>& to) const { load_words(step_to(base, sample, stride), to); }
+    template <int BYTES> void load(i32 sample, Words<BYTES>& to) const { load(u32(sample), to); }
+    template <int BYTES> void load(i64 sample, Words<BYTES>& to) const { load_words(step_to(base, sample, stride), to); }
+};
+struct Near {
+    static const bool NEAR = true;
+    u32 base, stride;
+    Near(const u8* base, u32 stride) : base(u32(__cvta_generic_to_shared(base))), stride(stride) {}
+    Near(u32 base, u32 stride) : base(base), stride(stride) {}
+    template <int BYTES> void load(u32 sample, Words<BYTES>& to) const { load_near(base + sample * stride, to); }
+};
+
 // For samples that are not finite, or too far apart. They are read again: that is rare, and to keep
 // them would cost registers always.
-template <class Cell, class Index, class Pick, class Vector>
-void blend_far(const u8* values, Index value_stride, const Pick& pick, Vector& result) {
+template <class Cell, class Values, class Pick, class Vector>
+void blend_far(const Values& values, const Pick& pick, Vector& result) {
     const auto weight = pick.weight;
     Vector first, second;
-    load_words(step_to(values, pick.first, value_stride), first);
-    load_words(step_to(values, pick.second, value_stride), second);
+    values.load(pick.first, first);
+    values.load(pick.second, second);
     if (pick.first == pick.second) {
         if (weight == weight) result = first;
     } else if (weight > 0 && weight < 1) {
@@ -78,8 +112,8 @@ void blend_far(const u8* values, Index value_stride, const Pick& pick, Vector& r
 }
 
 // Writes one vector of UNROLL targets, each `step` after the last; FULL: all of them are before `count`.
-template <class Cell, int BYTES, bool BLEND, int UNROLL, bool FULL, class Index, class Picks>
-void copy_batch(const u8* values, Index value_stride, u8* out, Index out_stride, u64 none, Picks picks, u32 t, u32 count,
+template <class Cell, int BYTES, bool BLEND, int UNROLL, bool FULL, class Values, class Index, class Picks>
+void copy_batch(const Values& values, u8* out, Index out_stride, u64 none, Picks picks, u32 t, u32 count,
                 u32 step) {
     typedef Words<BYTES> Vector;
     Vector first[UNROLL], second[UNROLL];
@@ -88,8 +122,8 @@ void copy_batch(const u8* values, Index value_stride, u8* out, Index out_stride,
     #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
         const auto pick = picks[FULL ? t + u * step : min(t + u * step, count - 1)];
-        load_words(step_to(values, pick.first, value_stride), first[u]);
-        if (BLEND) load_words(step_to(values, pick.second, value_stride), second[u]);
+        values.load(pick.first, first[u]);
+        if (BLEND) values.load(pick.second, second[u]);
     }
     #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
@@ -100,7 +134,7 @@ void copy_batch(const u8* values, Index value_stride, u8* out, Index out_stride,
         if constexpr (BLEND) {
             // NaN comes out by itself where there is no value.
             if (!blend<Cell, false>(first[u], second[u], pick.weight, result))
-                blend_far<Cell>(values, value_stride, pick, result);
+                blend_far<Cell>(values, pick, result);
         } else {
             result = pick.weight == pick.weight ? first[u] : missing<Cell, Vector>(none);
         }
@@ -110,17 +144,16 @@ void copy_batch(const u8* values, Index value_stride, u8* out, Index out_stride,
 
 // Writes one vector of every `step`-th target from `t` on, UNROLL at a time. Strides are in bytes, as
 // Index holds them; `picks` gives what a target is made of.
-template <class Cell, int BYTES, bool BLEND, int UNROLL, class Index, class Picks>
-void copy_column(const u8* values, Index value_stride, u8* out, Index out_stride, u64 none, Picks picks, u32 t, u32 count,
+template <class Cell, int BYTES, bool BLEND, int UNROLL, class Values, class Index, class Picks>
+void copy_column(const Values& values, u8* out, Index out_stride, u64 none, Picks picks, u32 t, u32 count,
                  u32 step) {
-    settle(values);
     settle(out);
     // Without a question in between the loads of a copy stay together; those of a blend do anyhow.
     if (!BLEND)
         for (; t + (UNROLL - 1) * step < count; t += step * UNROLL)
-            copy_batch<Cell, BYTES, BLEND, UNROLL, true>(values, value_stride, out, out_stride, none, picks, t, count, step);
+            copy_batch<Cell, BYTES, BLEND, UNROLL, true>(values, out, out_stride, none, picks, t, count, step);
     for (; t < count; t += step * UNROLL)
-        copy_batch<Cell, BYTES, BLEND, UNROLL, false>(values, value_stride, out, out_stride, none, picks, t, count, step);
+        copy_batch<Cell, BYTES, BLEND, UNROLL, false>(values, out, out_stride, none, picks, t, count, step);
 }
 
 }  // namespace rc

@@ -14,6 +14,7 @@ pub(crate) static KERNELS: KernelFamily = KernelFamily {
         ("rows.cuh", include_str!("../resample/rows.cuh")),
         ("vjp.cuh", include_str!("vjp.cuh")),
         ("add.cuh", include_str!("add.cuh")),
+        ("walk.cuh", include_str!("walk.cuh")),
     ],
     variants: || Variant::all().map(Variant::number).collect(),
     entry: |number| Variant::from_number(number).entry(),
@@ -68,12 +69,17 @@ const CELLS: [(&str, &str, u32); 4] =
 /// Methods that are not linear in the values: columns of a unit, and how kernels are named.
 const FORMS: [(u8, &str); 3] = [(1, "cubic_"), (4, "slerp_"), (6, "rot6d_")];
 
+/// Threads of a block; fewer where there are blocks enough and each thread had little to do.
 const THREADS: u32 = 256;
+const FEWER_THREADS: [(u32, u32); 2] = [(2048, 128), (8192, 192)];
 /// Blocks that a grid can hold.
 const MOST_BLOCKS: u64 = 0x7fff_ffff;
 const MOST_TILE: u32 = 512;
+/// The same for kernels that walk along runs of samples.
+const MOST_WALKED: u32 = 2048;
 /// Targets that are looked up at a time.
 const PIECES: (u64, u64) = (64, 1024);
+const MOST_WALKED_PIECE: u64 = 2816;
 
 /// What a kernel does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -242,7 +248,7 @@ impl Call<'_> {
         let (size, access) = (self.op.grad.dtype().size(), variant.access());
         let unit = if variant.form == 0 { access / size } else { usize::from(variant.form) };
         let vectors = (range.end - range.start) / unit;
-        let plan = Plan::new(self.dims, vectors, unit * size, variant, launcher.gpu().info())?;
+        let plan = Plan::new(self.dims, vectors, variant, launcher.gpu().info())?;
         let groups = self.dims.row_groups().1 as u64;
         let args = self.args(range, variant, unit, vectors, &plan);
         // More work than a grid can hold is launched in parts.
@@ -253,7 +259,7 @@ impl Call<'_> {
             let part = groups_per_launch.min(groups - group);
             let blocks = u32::try_from(part * per_group)
                 .map_err(|_| Error::invalid("values", "one row needs more blocks than a launch can have"))?;
-            let grid = Grid { blocks, threads: THREADS, shared: plan.shared };
+            let grid = Grid { blocks, threads: plan.threads, shared: plan.shared };
             // SAFETY: the views were checked against dims and live on this GPU; the framework keeps
             // them until the stream has passed.
             unsafe {
@@ -326,7 +332,7 @@ impl Call<'_> {
         let variant = Variant { kind: Kind::Sum, stamp: 0, ..Variant::choose(self, &all) };
         let elements = forward.samples * forward.width;
         let blocks = u32::try_from(elements.div_ceil(THREADS as usize)).unwrap_or(u32::MAX).clamp(1, 1 << 20);
-        let plan = Plan { tile: 1, tiles: 1, chunk: 1, chunks: 1, piece: 0, stage: false, shared: 0 };
+        let plan = Plan { tile: 1, tiles: 1, chunk: 1, chunks: 1, piece: 0, threads: THREADS, stage: false, shared: 0 };
         let args = Args {
             grad: self.partial.unwrap_or(self.out),
             out: self.out,
@@ -354,12 +360,13 @@ struct Plan {
     chunk: u32,
     chunks: u32,
     piece: u32,
+    threads: u32,
     stage: bool,
     shared: u32,
 }
 
 impl Plan {
-    fn new(dims: &Dims, vectors: usize, vector_bytes: usize, variant: Variant, gpu: &GpuInfo) -> Result<Self> {
+    fn new(dims: &Dims, vectors: usize, variant: Variant, gpu: &GpuInfo) -> Result<Self> {
         let forward = &dims.forward;
         let (samples, targets, vectors) = (forward.samples as u64, forward.targets as u64, vectors as u64);
         let (rows_per_group, groups) = dims.row_groups();
@@ -370,21 +377,26 @@ impl Plan {
         let slice = (THREADS / chunk).max(1);
         let mut tile = slice.next_multiple_of(2);
         let blocks = |tile: u32| samples.div_ceil(u64::from(tile)) * chunks * groups as u64;
+        // As in the kernel. Doubles take twice the room.
+        let walks = variant.kind == Kind::Rows && variant.form == 0 && variant.bytes != 0 && variant.cell().2 < 8;
+        let (most_tile, most_piece) = if walks { (MOST_WALKED, MOST_WALKED_PIECE) } else { (MOST_TILE, PIECES.1) };
         if rows_per_group == 1 {
-            // Larger while the GPU stays busy, until looking at stamps and targets is little beside
-            // moving gradients. A sum over many rows keeps its sums in registers: one slice.
-            let looked_at = (samples + targets) * u64::from(variant.stamp().2);
-            let row_bytes = u64::from(chunk) * vector_bytes as u64;
-            while tile < MOST_TILE
-                && blocks(2 * tile) >= 8 * u64::from(gpu.multiprocessors)
-                && u64::from(tile) * row_bytes < (8 * looked_at).max(16 << 10)
+            // Larger while the GPU stays busy: every block looks at all stamps and targets of its row. A sum
+            // over many rows keeps its sums in registers: one slice.
+            while tile < most_tile
+                && u64::from(tile) < samples
+                && 2 * blocks(2 * tile) >= 3 * u64::from(gpu.multiprocessors)
             {
                 tile *= 2;
             }
         }
+        let busy = walks && blocks(tile) >= 4 * u64::from(gpu.multiprocessors);
+        let items = u64::from(tile).min(samples) * u64::from(chunk);
+        let fewer = FEWER_THREADS.iter().find(|&&(most, _)| busy && items <= u64::from(most));
+        let threads = fewer.map_or(THREADS, |&(_, threads)| threads.max(chunk.next_multiple_of(32)));
         // Room for a quarter more targets than such a tile has on average.
         let average = (u64::from(tile) * targets).div_ceil(samples);
-        let piece = (average + average / 4 + 32).clamp(PIECES.0, PIECES.1).next_multiple_of(2) as u32;
+        let piece = (average + average / 4 + 32).clamp(PIECES.0, most_piece).next_multiple_of(2) as u32;
         // As `Pick` in the kernel: two indices and two weights, and for cubics twice as much and more.
         let pick = match (variant.form, variant.bytes, variant.cell().2) {
             (1, _, _) => 80,
@@ -401,6 +413,7 @@ impl Plan {
             chunk,
             chunks: u32::try_from(chunks).map_err(too_many)?,
             piece,
+            threads,
             stage,
             shared: shared + if stage { stamps as u32 } else { 0 },
         })

@@ -4,7 +4,7 @@
 // Host twin: cpu.rs (the loops), ../resample/locate.rs (the rules).
 // Grid: one block per (group of rows, tile of samples, chunk of columns). The block finds the targets
 //   that touch its samples, a piece of them at a time into shared memory, then each thread sums up
-//   one vector of columns of one sample after the other.
+//   one vector of columns of one sample after the other, or of a run of samples (walk.cuh).
 // Preconditions: Args as made by cuda.rs. Unless RC_STRIDED, rows of grad and out allow accesses of
 //   RC_BYTES bytes, and indices fit 32 bits. Nothing is assumed of stamps, targets and lengths:
 //   rows that resample refuses get 0 and are not reported again; targets in order (the usual case)
@@ -271,7 +271,38 @@ inline u32 count_reaching(const Pick* picks, u32 count, Index sample) {
 // Blocks that a multiprocessor should hold: as many as registers allow without spilling.
 #define RC_BLOCKS (RC_STRIDED || __CUDA_ARCH__ > 1030 ? 2 : 3)
 
+// What a block works on. Found anew where it is needed: registers are better spent.
+struct Block {
+    u32 chunk, count;
+    i64 start, group;
+};
+inline Block block_of(const Args& args) {
+    u32 unit;
+    asm volatile("mov.u32 %0, %ctaid.x;" : "=r"(unit));
+    const u32 chunk = unit % args.chunks;
+    unit /= args.chunks;
+    const i64 start = i64(unit % args.tiles) * args.tile;
+    return {chunk, u32(min(i64(args.tile), args.samples - start)), start, args.first_group + unit / args.tiles};
+}
+
+// The vector of a thread, and which of the samples side by side is its own; also found anew.
+struct Lane {
+    u32 number, slice;
+    i64 column;
+};
+inline Lane lane_of(const Args& args, u32 chunk) {
+    u32 thread;
+    asm volatile("mov.u32 %0, %tid.x;" : "=r"(thread));
+    const i64 first = i64(chunk) * args.chunk;
+    const u32 across = u32(min(i64(args.chunk), args.vectors - first)), number = thread / across;
+    return {number, blockDim.x / across, first + (thread - number * across)};
+}
+
 #include "add.cuh"
+#define RC_WALKS (RC_FORM == RC_WEIGHTED && !RC_PARTIAL && !RC_STRIDED)
+#if RC_WALKS
+#include "walk.cuh"
+#endif
 
 inline Stamps<Stamp> row_targets(const Args& args, i64 row, i64 length) {
     return {args.targets + row * args.target_strides[0], args.target_strides[1], length};
@@ -306,14 +337,20 @@ template <class Row> void look_at(const Args& args, i64 row, i64 start, u32 coun
     find_window(args, stamps, wanted, start, count, state);
 }
 
-// Finds what the targets of a piece were made of, and which of them each sample of the tile needs.
+// Finds what the targets of a piece were made of.
 template <class Row>
-void fill(const Args& args, i64 row, i64 piece, u32 length, i64 start, u32 count, const Stamp* staged, const State& state,
-          Pick* picks, u32* from, u32* to) {
+void find_all(const Args& args, i64 row, i64 piece, u32 length, const Stamp* staged, const State& state, Pick* picks) {
     const Row stamps = row_stamps(args, row, state.samples, staged, (Row*)nullptr);
     const Stamps<Stamp> targets = row_targets(args, row, state.targets);
     for (u32 i = threadIdx.x; i < length; i += blockDim.x) picks[i] = find(args, stamps, targets.at(piece + i));
     __syncthreads();
+}
+
+// The same, and which of them each sample of the tile needs.
+template <class Row>
+void fill(const Args& args, i64 row, i64 piece, u32 length, i64 start, u32 count, const Stamp* staged, const State& state,
+          Pick* picks, u32* from, u32* to) {
+    find_all<Row>(args, row, piece, length, staged, state, picks);
     for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
         from[i] = state.sorted ? count_before(picks, length, Index(start + i)) : 0;
         to[i] = state.sorted ? count_reaching(picks, length, Index(start + i)) : length;
@@ -328,11 +365,19 @@ template <class Row> void work(const Args& args, unsigned char* shared) {
     u32* to = from + args.tile;
     Stamp* staged = (Stamp*)(to + args.tile);
 
-    u32 unit = blockIdx.x;
-    const u32 chunk = unit % args.chunks;
-    unit /= args.chunks;
-    const i64 start = i64(unit % args.tiles) * args.tile, group = args.first_group + unit / args.tiles;
-    const u32 count = u32(min(i64(args.tile), args.samples - start));
+#if RC_WALKS
+    {
+        const Block block = block_of(args);
+        look_at<Row>(args, block.group, block.start, block.count, staged, state);
+        __syncthreads();
+        if (state.sorted && state.last - state.first <= args.piece) {
+            find_all<Row>(args, block.group, state.first, u32(state.last - state.first), staged, state, picks);
+            return walk_tile(args, block_of(args), picks, state);
+        }
+    }
+#endif
+
+    const auto [chunk, count, start, group] = block_of(args);
 #if RC_PARTIAL
     const i64 first_row = group * args.rows_per_group, last_row = min(first_row + args.rows_per_group, args.rows);
 #else
@@ -340,21 +385,12 @@ template <class Row> void work(const Args& args, unsigned char* shared) {
 #endif
 
     // A thread keeps its column and takes one sample of each slice of the tile.
-    const i64 first_vector = i64(chunk) * args.chunk;
-    const u32 across = u32(min(i64(args.chunk), args.vectors - first_vector)), slice = blockDim.x / across;
-    const u32 lane = threadIdx.x / across;
-    const i64 column = first_vector + threadIdx.x % across;
-    const u8* grad = args.grad + column * args.grad_strides[2];
-    const u8* values = args.values + column * args.value_strides[2];
-    u8* out = args.out + group * args.out_strides[0] + start * args.out_strides[1] + column * args.out_strides[2];
-
     bool ready = false;  // the only piece of the only row is in shared memory
+    const u32 slice = lane_of(args, chunk).slice;
     for (u32 base = 0; base < count; base += slice) {
-        const u32 own = base + lane;
-        const bool works = lane < slice && own < count;
         Sum sums[NUMBERS] = {};
         for (i64 row = first_row; row < last_row; row++) {
-            if (base == 0 || last_row - first_row > 1) {
+            if ((base == 0 && !RC_WALKS) || last_row - first_row > 1) {
                 look_at<Row>(args, row, start, count, staged, state);
                 __syncthreads();
                 ready = false;
@@ -366,12 +402,18 @@ template <class Row> void work(const Args& args, unsigned char* shared) {
                     fill<Row>(args, row, piece, length, start, count, staged, state, picks, from, to);
                     ready = length == state.last - state.first;
                 }
-                if (works)
-                    add(args, grad + row * args.grad_strides[0] + piece * args.grad_strides[1],
-                        values + row * args.value_strides[0], picks, from[own], to[own], Index(start + own), sums);
+                const Lane lane = lane_of(args, chunk);
+                const u32 own = base + lane.number;
+                if (lane.number < slice && own < count)
+                    add(args, args.grad + row * args.grad_strides[0] + piece * args.grad_strides[1] + lane.column * args.grad_strides[2],
+                        args.values + row * args.value_strides[0] + lane.column * args.value_strides[2], picks, from[own],
+                        to[own], Index(start + own), sums);
             }
         }
-        if (works) store(args, out + i64(own) * args.out_strides[1], sums);
+        const Lane lane = lane_of(args, chunk);
+        const i64 own = base + lane.number;
+        if (lane.number < slice && own < count)
+            store(args, args.out + group * args.out_strides[0] + (start + own) * args.out_strides[1] + lane.column * args.out_strides[2], sums);
     }
 }
 
