@@ -1,8 +1,7 @@
-// A stable radix sort of keys with a number each, by bytes from the lowest up, and what is done with
-// sorted keys. Host twin: src/cpu/sort.rs; launched by src/cuda/sort.rs.
+// A stable radix sort of keys with a number each, by bytes from the lowest up. Host twin: src/cpu/sort.rs; launched by src/cuda/sort.rs.
 // Grid: HISTOGRAM any number of blocks; PASS one block of 256 threads per tile of 256 * RC_ITEMS
 //   keys, which take their tiles in the order in which they start and look back at the tiles before
-//   (so a tile only waits for one that runs); BOUNDS one thread per bound.
+//   (so a tile only waits for one that runs).
 // Preconditions: histograms, status and ticket are 0 before the first stage; fewer than 2^30 keys.
 // Determinism: the same bits on every run: all that is counted are integers.
 //
@@ -23,8 +22,6 @@ struct Args {
     u32* histograms;  // [passes][256]
     u32* status;      // [tiles][256] of this pass
     u32* ticket;      // of this pass
-    u32* bounds;
-    u64 bound_count, step;
     u32 count, pass, passes, padding;
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
@@ -144,22 +141,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) RC_ENTRY(const __grid_cons
         const u32 to = moves[digit_of(key, args.pass)] + i;
         args.keys_out[to] = key;
         args.values_out[to] = sorted_values[i];
-    }
-}
-#endif
-
-#if RC_STAGE == 2
-// bounds[i]: how many of the sorted keys are below i * step.
-extern "C" __global__ void __launch_bounds__(THREADS) RC_ENTRY(const __grid_constant__ Args args) {
-    for (u64 i = u64(blockIdx.x) * THREADS + threadIdx.x; i < args.bound_count; i += u64(gridDim.x) * THREADS) {
-        const u64 wanted = i * args.step;
-        u32 low = 0, high = args.count;
-        while (low < high) {
-            const u32 middle = low + (high - low) / 2;
-            if (u64(args.keys[middle]) < wanted) low = middle + 1;
-            else high = middle;
-        }
-        args.bounds[i] = low;
     }
 }
 #endif

@@ -1,23 +1,23 @@
-//! The radix sort of `kernels/sort.cu`, and what is asked of sorted keys.
+//! The radix sort of `kernels/sort.cu`.
 
 use super::clear::clear;
 use super::launch::{Grid, KernelFamily, Launcher};
 use crate::{Error, ErrorKind, Result};
 
-/// The kernels: three stages for keys of 32 and of 64 bits.
+/// The kernels: two stages for keys of 32 and of 64 bits.
 pub(crate) static SORT_KERNELS: KernelFamily = KernelFamily {
     source: include_str!("../../kernels/sort.cu"),
     headers: &[],
-    variants: || (0..6).collect(),
+    variants: || (0..4).collect(),
     entry: |number| {
-        let stage = ["histogram", "pass", "bounds"][number as usize % 3];
-        format!("rc_sort_{stage}_{}", if number < 3 { 32 } else { 64 })
+        let stage = ["histogram", "pass"][number as usize % 2];
+        format!("rc_sort_{stage}_{}", if number < 2 { 32 } else { 64 })
     },
     options: |number| {
-        let wide = number >= 3;
+        let wide = number >= 2;
         vec![
             format!("-DRC_KEY={}", if wide { "u64" } else { "u32" }),
-            format!("-DRC_STAGE={}", number % 3),
+            format!("-DRC_STAGE={}", number % 2),
             format!("-DRC_ITEMS={}", items(wide)),
             format!("-DRC_ARGS_SIZE={}", size_of::<SortArgs>()),
         ]
@@ -26,7 +26,6 @@ pub(crate) static SORT_KERNELS: KernelFamily = KernelFamily {
 
 const HISTOGRAM: u32 = 0;
 const PASS: u32 = 1;
-const BOUNDS: u32 = 2;
 const DIGITS: usize = 256;
 const THREADS: usize = 256;
 /// A tile's word holds a count in 30 bits.
@@ -48,9 +47,6 @@ struct SortArgs {
     histograms: *mut u32,
     status: *mut u32,
     ticket: *mut u32,
-    bounds: *mut u32,
-    bound_count: u64,
-    step: u64,
     count: u32,
     pass: u32,
     passes: u32,
@@ -110,9 +106,6 @@ impl Sort {
             histograms: memory.state,
             status: memory.state,
             ticket: memory.state,
-            bounds: std::ptr::null_mut(),
-            bound_count: 0,
-            step: 0,
             count: self.count,
             pass: 0,
             passes: self.passes,
@@ -121,7 +114,7 @@ impl Sort {
     }
 
     fn variant(&self, stage: u32) -> u32 {
-        stage + if self.wide { 3 } else { 0 }
+        stage + if self.wide { 2 } else { 0 }
     }
 
     /// Sorts the keys of `memory.keys[0]`; tells which of the two holds them then, and `memory.values`
@@ -163,24 +156,5 @@ impl Sort {
             }
             Ok(from)
         }
-    }
-
-    /// Writes for each of `count` bounds how many sorted keys are below `step` times its number.
-    ///
-    /// # Safety
-    /// As for [`Sort::run`]; the keys must be sorted by it.
-    pub(crate) unsafe fn bounds(
-        &self,
-        launcher: &Launcher<'_>,
-        keys: *const u8,
-        step: u64,
-        bounds: *mut u32,
-        count: u64,
-    ) -> Result<()> {
-        let memory =
-            SortMemory { keys: [keys.cast_mut(); 2], values: [std::ptr::null_mut(); 2], state: std::ptr::null_mut() };
-        let args = SortArgs { bounds, bound_count: count, step, ..self.args(&memory) };
-        // SAFETY: the caller's promise.
-        unsafe { launcher.launch(&SORT_KERNELS, self.variant(BOUNDS), Grid::for_items(count), &args) }
     }
 }

@@ -64,22 +64,56 @@ pub(crate) static WRITE_KERNELS: KernelFamily = KernelFamily {
     },
 };
 
-/// Features of sorted points, by their type and the keys' width.
+/// Features of sorted points, by their type, the keys' width, whether they are summed or compared, and
+/// whether several columns can be read at once.
 pub(crate) static REDUCE_KERNELS: KernelFamily = KernelFamily {
     source: include_str!("reduce.cu"),
-    headers: &[("fold.cuh", include_str!("fold.cuh"))],
-    variants: || (0..8).collect(),
+    headers: &[("fold.cuh", include_str!("fold.cuh")), ("rows.cuh", include_str!("rows.cuh"))],
+    variants: || (0..32).collect(),
     entry: |number| {
-        format!("rc_voxelize_reduce_{}_{}", FLOATS[number as usize % 4].0, if number < 4 { 32 } else { 64 })
+        let name = ReduceVariant::of(number);
+        let columns = if name.vector { "vector" } else { "scalar" };
+        let how = if name.sums { "sum" } else { "pick" };
+        let kind = FLOATS[name.float as usize].0;
+        format!("rc_voxelize_reduce_{how}_{columns}_{kind}_{}", if name.wide { 64 } else { 32 })
     },
     options: |number| {
+        let name = ReduceVariant::of(number);
+        let (kind, columns) = (FLOATS[name.float as usize].1, if name.vector { name.columns() } else { 1 });
         vec![
-            format!("-DRC_FEATURE={}", FLOATS[number as usize % 4].1),
-            format!("-DRC_KEY={}", if number < 4 { "u32" } else { "u64" }),
+            format!("-DRC_FEATURE={kind}"),
+            format!("-DRC_TYPE={}", name.float),
+            format!("-DRC_KEY={}", if name.wide { "u64" } else { "u32" }),
+            format!("-DRC_COLUMNS={columns}"),
+            format!("-DRC_SUMS={}", u32::from(name.sums)),
             format!("-DRC_ARGS_SIZE={}", size_of::<ReduceArgs>()),
         ]
     },
 };
+
+/// A kernel of [`REDUCE_KERNELS`].
+#[derive(Debug, Clone, Copy)]
+struct ReduceVariant {
+    float: u32,
+    wide: bool,
+    sums: bool,
+    vector: bool,
+}
+
+impl ReduceVariant {
+    fn of(number: u32) -> Self {
+        Self { float: number % 4, wide: number & 4 != 0, sums: number & 8 != 0, vector: number & 16 != 0 }
+    }
+
+    fn number(self) -> u32 {
+        self.float + 4 * u32::from(self.wide) + 8 * u32::from(self.sums) + 16 * u32::from(self.vector)
+    }
+
+    /// Numbers in 16 bytes.
+    fn columns(self) -> usize {
+        [8, 8, 4, 2][self.float as usize % 4]
+    }
+}
 
 /// Mirrors `rc::GridArgs` in `kernels/grid.cuh`.
 #[repr(C)]
@@ -155,17 +189,70 @@ struct ReduceArgs {
     features: FeatureArgs,
     keys: *const u8,
     order: *const u32,
-    bounds: *const u32,
     out: *mut u8,
     counts: *mut i32,
     cells: u64,
-    tiles: u64,
-    width: i64,
     fill: u64,
+    width: u32,
+    count: u32,
+    tiles: u32,
     tile: u32,
+    group: u32,
+    slabs: u32,
+    slab: u32,
+    stage: u32,
     reduce: u32,
     kind: u32,
     element_bytes: u32,
+    aligned: u32,
+}
+
+/// How a dense grid of features is cut: tiles of cells that a block makes in shared memory, and slabs
+/// of columns where not even one cell fits.
+#[derive(Debug, Clone, Copy)]
+struct Cut {
+    tile: u32,
+    tiles: u32,
+    slab: u32,
+    slabs: u32,
+    /// Tiles of a block, which looks for its first point once.
+    group: u32,
+    /// Bytes of a tile.
+    stage: u32,
+}
+
+impl Cut {
+    /// Bytes of a tile: enough for all threads of a block, few enough for several blocks.
+    const BYTES: usize = 16_384;
+
+    fn new(dims: &Dims) -> Result<Self> {
+        let size = dims.dtype.size();
+        let row = (dims.width * size).max(1);
+        // Eight cells, of two bytes each at least, are a multiple of 16 bytes.
+        let tile = if row <= Self::BYTES / 4 { (Self::BYTES / row / 8 * 8).clamp(8, 4096) } else { 1 };
+        let slab = if tile > 1 { dims.width } else { dims.width.min(Self::BYTES / size) };
+        let slabs = dims.width.div_ceil(slab.max(1)).max(1);
+        let tiles = dims.all_cells.div_ceil(tile);
+        let blocks = tiles.checked_mul(slabs).filter(|&blocks| blocks < 1 << 31 && dims.width < 1 << 31);
+        blocks.ok_or_else(|| Error::invalid("shape", "too many cells"))?;
+        let group = (tiles / 4096).clamp(1, 8);
+        let stage = (tile * slab * size).next_multiple_of(16);
+        Ok(Self {
+            tile: tile as u32,
+            tiles: tiles as u32,
+            slab: slab as u32,
+            slabs: slabs as u32,
+            group: group as u32,
+            stage: stage as u32,
+        })
+    }
+
+    /// Whether tiles start at multiples of 16 bytes where the grid does.
+    fn is_aligned(&self, dims: &Dims) -> bool {
+        let size = dims.dtype.size();
+        let bytes = [self.tile as usize * dims.width * size, if self.slabs > 1 { self.slab as usize * size } else { 0 }];
+        bytes.iter().all(|bytes| bytes.is_multiple_of(16))
+    }
 }
 
 /// The memory of the sorted way.
@@ -174,10 +261,6 @@ struct Sorted {
     keys: [usize; 2],
     values: [usize; 2],
     state: usize,
-    bounds: usize,
-    /// Cells of a block, and how many blocks that makes.
-    tile: u64,
-    tiles: u64,
     parts: Parts,
 }
 
@@ -185,24 +268,25 @@ impl Sorted {
     fn new(dims: &Dims) -> Result<Self> {
         let total = dims.cloud.total();
         let sort = Sort::new(total, dims.all_cells as u64)?;
-        // About 16 KiB of the grid to a block.
-        let row = (dims.width * dims.dtype.size()).max(1);
-        let tile = (16_384 / row).clamp(1, 1024) as u64;
-        let tiles = (dims.all_cells as u64).div_ceil(tile);
-        let bounds = usize::try_from(tiles + 1).ok().and_then(|bounds| bounds.checked_mul(4));
-        let bounds = bounds.ok_or_else(|| Error::invalid("shape", "too many cells"))?;
         let mut parts = Parts::default();
         Ok(Self {
             sort,
             keys: [(); 2].map(|()| parts.add(total * sort.key_bytes())),
             values: [(); 2].map(|()| parts.add(total * 4)),
             state: parts.add(sort.state_bytes()),
-            bounds: parts.add(bounds),
-            tile,
-            tiles,
             parts,
         })
     }
+}
+
+/// Whether the features of a point lie side by side, in whole vectors of 16 bytes.
+fn whole_vectors(features: &TensorRef<'_>, dims: &Dims) -> bool {
+    let size = features.dtype().size();
+    let fits = |count: usize| (count * size).is_multiple_of(16);
+    let [row, point, column] = dims.feature_strides.map(isize::unsigned_abs);
+    let rows_fit = dims.cloud.batch <= 1 || fits(row);
+    let points_fit = dims.cloud.count <= 1 || fits(point);
+    fits(dims.width) && column == 1 && rows_fit && points_fit && (features.data() as usize).is_multiple_of(16)
 }
 
 /// Bytes of a bit per cell, in words.
@@ -337,39 +421,51 @@ impl Job<'_> {
             return Ok(());
         };
         let plan = Sorted::new(dims)?;
+        let cut = Cut::new(dims)?;
         let at = |part: usize| self.scratch.wrapping_add(part);
         let memory = SortMemory {
             keys: plan.keys.map(at),
             values: plan.values.map(|part| at(part).cast()),
             state: at(plan.state).cast(),
         };
+        let size = dims.dtype.size();
         // SAFETY: as in `scatter`; the workspace has these parts.
         unsafe {
             clear(self.launcher, &[self.dropped_area()])?;
             self.scatter(if plan.sort.wide { WIDE_KEYS } else { KEYS }, memory.keys[0])?;
             let sorted = plan.sort.run(self.launcher, &memory)?;
-            let bounds = at(plan.bounds).cast();
-            plan.sort.bounds(self.launcher, memory.keys[sorted], plan.tile, bounds, plan.tiles + 1)?;
             let args = ReduceArgs {
                 features: FeatureArgs::new(&features, dims.feature_strides, dims.cloud.count),
                 keys: memory.keys[sorted],
                 order: memory.values[sorted],
-                bounds,
                 out: self.targets.out,
                 counts: self.targets.counts,
                 cells: dims.all_cells as u64,
-                tiles: plan.tiles,
-                width: dims.width as i64,
-                fill: dims.fill,
-                tile: plan.tile as u32,
+                fill: (0..8 / size).fold(0, |bits, place| bits | dims.fill << (8 * size * place)),
+                width: dims.width as u32,
+                count: dims.cloud.total() as u32,
+                tiles: cut.tiles,
+                tile: cut.tile,
+                group: cut.group,
+                slabs: cut.slabs,
+                slab: cut.slab,
+                stage: cut.stage,
                 reduce: op.reduce as u32,
                 kind: u32::from(float_number(dims.dtype)),
-                element_bytes: dims.dtype.size() as u32,
+                element_bytes: size as u32,
+                aligned: u32::from(cut.is_aligned(dims) && (self.targets.out as usize).is_multiple_of(16)),
             };
-            let variant = u32::from(float_number(features.dtype())) + if plan.sort.wide { 4 } else { 0 };
-            let shared = 256 * 8 + 2 * 4 * args.tile;
-            let grid = cuda::Grid { shared, ..cuda::Grid::for_blocks(plan.tiles) };
-            self.launcher.launch(&REDUCE_KERNELS, variant, grid, &args)
+            let variant = ReduceVariant {
+                float: u32::from(float_number(features.dtype())),
+                wide: plan.sort.wide,
+                sums: matches!(op.reduce, Reduce::Sum | Reduce::Mean),
+                vector: whole_vectors(&features, dims),
+            };
+            let counts = if args.counts.is_null() { 0 } else { 4 * args.tile };
+            let shared = args.stage + 2 * 4 * 256 + counts;
+            let blocks = u64::from(cut.tiles.div_ceil(cut.group)) * u64::from(cut.slabs);
+            let grid = cuda::Grid { shared, ..cuda::Grid::for_blocks(blocks) };
+            self.launcher.launch(&REDUCE_KERNELS, variant.number(), grid, &args)
         }
     }
 }
