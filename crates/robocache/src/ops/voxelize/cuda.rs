@@ -1,11 +1,11 @@
 //! `voxelize` on CUDA: the kernels, their arguments and the memory between them.
 
-use super::reduce::{LANES, LONG};
+use super::reduce_cuda::{SortedKeys, reduce_sorted};
 use super::{CountsIn, Dims, Grid, Reduce, Targets, Voxelize};
-use crate::cuda::{self, CloudArgs, Finding, KernelFamily, Launcher, Parts, Sort, SortMemory, clear};
+use crate::cuda::{self, CloudArgs, DigitArgs, Finding, KernelFamily, Launcher, Parts, Sort, SortMemory, clear};
 use crate::ops::rows::bad_length;
 use crate::ops::scalar::{FLOATS, float_number};
-use crate::tensor::{DType, TensorRef};
+use crate::tensor::DType;
 use crate::{Error, Outputs, Result};
 
 /// Points to cells, by the points' type and what is made of them.
@@ -64,57 +64,6 @@ pub(crate) static WRITE_KERNELS: KernelFamily = KernelFamily {
     },
 };
 
-/// Features of sorted points, by their type, the keys' width, whether they are summed or compared, and
-/// whether several columns can be read at once.
-pub(crate) static REDUCE_KERNELS: KernelFamily = KernelFamily {
-    source: include_str!("reduce.cu"),
-    headers: &[("fold.cuh", include_str!("fold.cuh")), ("rows.cuh", include_str!("rows.cuh"))],
-    variants: || (0..32).collect(),
-    entry: |number| {
-        let name = ReduceVariant::of(number);
-        let columns = if name.vector { "vector" } else { "scalar" };
-        let how = if name.sums { "sum" } else { "pick" };
-        let kind = FLOATS[name.float as usize].0;
-        format!("rc_voxelize_reduce_{how}_{columns}_{kind}_{}", if name.wide { 64 } else { 32 })
-    },
-    options: |number| {
-        let name = ReduceVariant::of(number);
-        let (kind, columns) = (FLOATS[name.float as usize].1, if name.vector { name.columns() } else { 1 });
-        vec![
-            format!("-DRC_FEATURE={kind}"),
-            format!("-DRC_TYPE={}", name.float),
-            format!("-DRC_KEY={}", if name.wide { "u64" } else { "u32" }),
-            format!("-DRC_COLUMNS={columns}"),
-            format!("-DRC_SUMS={}", u32::from(name.sums)),
-            format!("-DRC_ARGS_SIZE={}", size_of::<ReduceArgs>()),
-        ]
-    },
-};
-
-/// A kernel of [`REDUCE_KERNELS`].
-#[derive(Debug, Clone, Copy)]
-struct ReduceVariant {
-    float: u32,
-    wide: bool,
-    sums: bool,
-    vector: bool,
-}
-
-impl ReduceVariant {
-    fn of(number: u32) -> Self {
-        Self { float: number % 4, wide: number & 4 != 0, sums: number & 8 != 0, vector: number & 16 != 0 }
-    }
-
-    fn number(self) -> u32 {
-        self.float + 4 * u32::from(self.wide) + 8 * u32::from(self.sums) + 16 * u32::from(self.vector)
-    }
-
-    /// Numbers in 16 bytes.
-    fn columns(self) -> usize {
-        [8, 8, 4, 2][self.float as usize % 4]
-    }
-}
-
 /// Mirrors `rc::GridArgs` in `kernels/grid.cuh`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -147,6 +96,7 @@ struct ScatterArgs {
     dropped: *mut i64,
     nowhere: u64,
     looks: u64,
+    digits: DigitArgs,
 }
 
 /// Mirrors `Args` in write.cu.
@@ -158,101 +108,6 @@ struct WriteArgs {
     count: u64,
     fill: u64,
     one: u64,
-}
-
-/// Mirrors `rc::Features` in fold.cuh.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct FeatureArgs {
-    data: *const u8,
-    strides: [i64; 3],
-    per_row: u32,
-    flat: u32,
-}
-
-impl FeatureArgs {
-    /// Features of so many points per row, fewer than 2^32 in all.
-    pub(super) fn new(features: &TensorRef<'_>, strides: [isize; 3], per_row: usize) -> Self {
-        Self {
-            data: features.data(),
-            strides: strides.map(|stride| stride as i64),
-            per_row: per_row.max(1) as u32,
-            flat: u32::from(per_row as isize * strides[1] == strides[0]),
-        }
-    }
-}
-
-/// Mirrors `Args` in reduce.cu.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct ReduceArgs {
-    features: FeatureArgs,
-    keys: *const u8,
-    order: *const u32,
-    out: *mut u8,
-    counts: *mut i32,
-    cells: u64,
-    fill: u64,
-    width: u32,
-    count: u32,
-    tiles: u32,
-    tile: u32,
-    group: u32,
-    slabs: u32,
-    slab: u32,
-    stage: u32,
-    reduce: u32,
-    kind: u32,
-    element_bytes: u32,
-    aligned: u32,
-}
-
-/// How a dense grid of features is cut: tiles of cells that a block makes in shared memory, and slabs
-/// of columns where not even one cell fits.
-#[derive(Debug, Clone, Copy)]
-struct Cut {
-    tile: u32,
-    tiles: u32,
-    slab: u32,
-    slabs: u32,
-    /// Tiles of a block, which looks for its first point once.
-    group: u32,
-    /// Bytes of a tile.
-    stage: u32,
-}
-
-impl Cut {
-    /// Bytes of a tile: enough for all threads of a block, few enough for several blocks.
-    const BYTES: usize = 16_384;
-
-    fn new(dims: &Dims) -> Result<Self> {
-        let size = dims.dtype.size();
-        let row = (dims.width * size).max(1);
-        // Eight cells, of two bytes each at least, are a multiple of 16 bytes.
-        let tile = if row <= Self::BYTES / 4 { (Self::BYTES / row / 8 * 8).clamp(8, 4096) } else { 1 };
-        let slab = if tile > 1 { dims.width } else { dims.width.min(Self::BYTES / size) };
-        let slabs = dims.width.div_ceil(slab.max(1)).max(1);
-        let tiles = dims.all_cells.div_ceil(tile);
-        let blocks = tiles.checked_mul(slabs).filter(|&blocks| blocks < 1 << 31 && dims.width < 1 << 31);
-        blocks.ok_or_else(|| Error::invalid("shape", "too many cells"))?;
-        let group = (tiles / 4096).clamp(1, 8);
-        let stage = (tile * slab * size).next_multiple_of(16);
-        Ok(Self {
-            tile: tile as u32,
-            tiles: tiles as u32,
-            slab: slab as u32,
-            slabs: slabs as u32,
-            group: group as u32,
-            stage: stage as u32,
-        })
-    }
-
-    /// Whether tiles start at multiples of 16 bytes where the grid does.
-    fn is_aligned(&self, dims: &Dims) -> bool {
-        let size = dims.dtype.size();
-        let bytes = [self.tile as usize * dims.width * size, if self.slabs > 1 { self.slab as usize * size } else { 0 }];
-        bytes.iter().all(|bytes| bytes.is_multiple_of(16))
-    }
 }
 
 /// The memory of the sorted way.
@@ -277,16 +132,6 @@ impl Sorted {
             parts,
         })
     }
-}
-
-/// Whether the features of a point lie side by side, in whole vectors of 16 bytes.
-fn whole_vectors(features: &TensorRef<'_>, dims: &Dims) -> bool {
-    let size = features.dtype().size();
-    let fits = |count: usize| (count * size).is_multiple_of(16);
-    let [row, point, column] = dims.feature_strides.map(isize::unsigned_abs);
-    let rows_fit = dims.cloud.batch <= 1 || fits(row);
-    let points_fit = dims.cloud.count <= 1 || fits(point);
-    fits(dims.width) && column == 1 && rows_fit && points_fit && (features.data() as usize).is_multiple_of(16)
 }
 
 /// Bytes of a bit per cell, in words.
@@ -326,28 +171,46 @@ pub(super) fn voxelize(
 /// As for [`Launcher::launch`].
 unsafe fn launch_scatter(launcher: &Launcher<'_>, mode: u32, points: DType, args: &ScatterArgs) -> Result<()> {
     let variant = mode + u32::from(float_number(points));
+    let mut grid = args.cloud.grid();
+    if mode >= KEYS {
+        // Blocks count digits for themselves first; the fewer there are, the less is added up.
+        let most = launcher.gpu().info().multiprocessors * 4;
+        grid = cuda::Grid { blocks: grid.blocks.min(most.max(1)), shared: args.digits.shared(), ..grid };
+    }
     // SAFETY: the caller's promise.
-    unsafe { launcher.launch(&SCATTER_KERNELS, variant, args.cloud.grid(), args) }
+    unsafe { launcher.launch(&SCATTER_KERNELS, variant, grid, args) }
 }
 
-/// Writes the key of every point, to be sorted by.
+/// Writes the key of every point and sorts them; as [`Sort::run`].
 ///
 /// # Safety
 /// As for [`Launcher::launch`].
 #[expect(clippy::too_many_arguments, reason = "they are fields of the kernel's arguments")]
-pub(super) unsafe fn scatter_keys(
+pub(super) unsafe fn sort_points(
     launcher: &Launcher<'_>,
     points: DType,
     cloud: CloudArgs,
     grid: GridArgs,
-    keys: *mut u8,
-    dropped: *mut i64,
+    dropped: (*mut i64, usize),
     nowhere: u64,
-    wide: bool,
-) -> Result<()> {
-    let args = ScatterArgs { cloud, grid, cells: keys, dropped, nowhere, looks: 0 };
+    sort: &Sort,
+    memory: &SortMemory,
+) -> Result<usize> {
+    let args = ScatterArgs {
+        cloud,
+        grid,
+        cells: memory.keys[0],
+        dropped: dropped.0,
+        nowhere,
+        looks: 0,
+        digits: sort.digits(memory),
+    };
     // SAFETY: the caller's promise.
-    unsafe { launch_scatter(launcher, if wide { WIDE_KEYS } else { KEYS }, points, &args) }
+    unsafe {
+        clear(launcher, &[sort.state_area(memory), (dropped.0.cast(), dropped.1 * 8)])?;
+        launch_scatter(launcher, if sort.wide { WIDE_KEYS } else { KEYS }, points, &args)?;
+        sort.run(launcher, memory)
+    }
 }
 
 struct Job<'a> {
@@ -363,16 +226,24 @@ impl Job<'_> {
         (self.targets.dropped.cast(), self.dims.cloud.batch * 8)
     }
 
+    fn cloud(&self) -> (CloudArgs, GridArgs) {
+        let (op, dims) = (self.op, self.dims);
+        let cloud = CloudArgs::new(&op.points, op.lengths, &dims.cloud, op.check, crate::ops::VOXELIZE, self.launcher);
+        (cloud, GridArgs::new(&op.grid, op.points.dtype(), dims.cells as u64))
+    }
+
     /// Finds the cells of all points; `mode` tells what becomes of them.
     fn scatter(&self, mode: u32, cells: *mut u8) -> Result<()> {
         let (op, dims) = (self.op, self.dims);
+        let (cloud, grid) = self.cloud();
         let args = ScatterArgs {
-            cloud: CloudArgs::new(&op.points, op.lengths, &dims.cloud, op.check, crate::ops::VOXELIZE, self.launcher),
-            grid: GridArgs::new(&op.grid, op.points.dtype(), dims.cells as u64),
+            cloud,
+            grid,
             cells,
             dropped: self.targets.dropped,
             nowhere: dims.all_cells as u64,
             looks: u64::from(dims.cloud.count > dims.cells),
+            digits: DigitArgs::NONE,
         };
         // SAFETY: the views were checked against dims and live on this GPU, as does the workspace;
         // the framework keeps them until the stream has passed.
@@ -421,51 +292,20 @@ impl Job<'_> {
             return Ok(());
         };
         let plan = Sorted::new(dims)?;
-        let cut = Cut::new(dims)?;
         let at = |part: usize| self.scratch.wrapping_add(part);
         let memory = SortMemory {
             keys: plan.keys.map(at),
             values: plan.values.map(|part| at(part).cast()),
             state: at(plan.state).cast(),
         };
-        let size = dims.dtype.size();
+        let (cloud, grid) = self.cloud();
+        let dropped = (self.targets.dropped, dims.cloud.batch);
+        let (points, nowhere) = (op.points.dtype(), dims.all_cells as u64);
         // SAFETY: as in `scatter`; the workspace has these parts.
         unsafe {
-            clear(self.launcher, &[self.dropped_area()])?;
-            self.scatter(if plan.sort.wide { WIDE_KEYS } else { KEYS }, memory.keys[0])?;
-            let sorted = plan.sort.run(self.launcher, &memory)?;
-            let args = ReduceArgs {
-                features: FeatureArgs::new(&features, dims.feature_strides, dims.cloud.count),
-                keys: memory.keys[sorted],
-                order: memory.values[sorted],
-                out: self.targets.out,
-                counts: self.targets.counts,
-                cells: dims.all_cells as u64,
-                fill: (0..8 / size).fold(0, |bits, place| bits | dims.fill << (8 * size * place)),
-                width: dims.width as u32,
-                count: dims.cloud.total() as u32,
-                tiles: cut.tiles,
-                tile: cut.tile,
-                group: cut.group,
-                slabs: cut.slabs,
-                slab: cut.slab,
-                stage: cut.stage,
-                reduce: op.reduce as u32,
-                kind: u32::from(float_number(dims.dtype)),
-                element_bytes: size as u32,
-                aligned: u32::from(cut.is_aligned(dims) && (self.targets.out as usize).is_multiple_of(16)),
-            };
-            let variant = ReduceVariant {
-                float: u32::from(float_number(features.dtype())),
-                wide: plan.sort.wide,
-                sums: matches!(op.reduce, Reduce::Sum | Reduce::Mean),
-                vector: whole_vectors(&features, dims),
-            };
-            let counts = if args.counts.is_null() { 0 } else { 4 * args.tile };
-            let shared = args.stage + 2 * 4 * 256 + counts;
-            let blocks = u64::from(cut.tiles.div_ceil(cut.group)) * u64::from(cut.slabs);
-            let grid = cuda::Grid { shared, ..cuda::Grid::for_blocks(blocks) };
-            self.launcher.launch(&REDUCE_KERNELS, variant.number(), grid, &args)
+            let sorted = sort_points(self.launcher, points, cloud, grid, dropped, nowhere, &plan.sort, &memory)?;
+            let keys = SortedKeys { keys: memory.keys[sorted], order: memory.values[sorted], wide: plan.sort.wide };
+            reduce_sorted(op.reduce, &features, dims, &keys, &self.targets, self.launcher)
         }
     }
 }
@@ -474,5 +314,3 @@ impl Job<'_> {
 pub(crate) fn describe(finding: &Finding) -> Error {
     bad_length(finding.row, finding.first as i64, finding.second)
 }
-
-const _: () = assert!(Reduce::Min as u32 == 5 && LONG == 64 && LANES == 32, "the kernels count on these");

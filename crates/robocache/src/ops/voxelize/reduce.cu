@@ -4,7 +4,7 @@
 // Grid: one block of 256 threads per group of tiles and slab of columns. A tile is made in shared
 //   memory, so that the grid is written in whole vectors whatever its rows look like; the keys and
 //   points of the next tile are on their way meanwhile.
-// Preconditions: keys are sorted, `order` tells their points; Args as made by cuda.rs.
+// Preconditions: keys are sorted, `order` tells their points; Args as made by reduce_cuda.rs.
 // Determinism: the same bits on every run. Tolerance against the CPU: none, the same bits, but for
 //   the payload of NaN.
 //
@@ -19,7 +19,7 @@ using namespace rc;
 typedef RC_KEY Key;
 typedef RC_FEATURE T;
 
-// Mirrors `ReduceArgs` in cuda.rs.
+// Mirrors `ReduceArgs` in reduce_cuda.rs.
 struct Args {
     Features<T> features;
     const Key* keys;
