@@ -1,14 +1,15 @@
-// A stable radix sort of keys with a number each, by bytes from the lowest up, and what is done with
-// sorted keys. Host twin: src/cpu/sort.rs; launched by src/cuda/sort.rs.
-// Grid: HISTOGRAM any number of blocks; PASS one block of 256 threads per tile of 256 * RC_ITEMS
-//   keys, which take their tiles in the order in which they start and look back at the tiles before
-//   (so a tile only waits for one that runs); BOUNDS one thread per bound.
-// Preconditions: histograms, status and ticket are 0 before the first stage; fewer than 2^30 keys.
+// One pass of a stable radix sort of keys with a number each, by bytes from the lowest up.
+// Host twin: src/cpu/sort.rs; launched by src/cuda/sort.rs.
+// Grid: one block of 256 threads per tile of 256 * RC_ITEMS keys, which take their tiles in the order
+//   in which they start and look back at the tiles before (so a tile only waits for one that runs).
+// Preconditions: histograms tell how many keys have each digit, by whoever made the keys (digits.cuh);
+//   status and ticket are 0; fewer than 2^30 keys.
 // Determinism: the same bits on every run: all that is counted are integers.
 //
-// RC_KEY: u32 or u64; RC_STAGE; RC_ITEMS: keys of a thread; RC_ARGS_SIZE.
+// RC_KEY: u32 or u64; RC_ITEMS: keys of a thread; RC_ARGS_SIZE.
 #include "rc.cuh"
 #include "block.cuh"
+#include "digits.cuh"
 
 using namespace rc;
 
@@ -20,12 +21,10 @@ struct Args {
     const u32* values;  // null: the places of the keys
     Key* keys_out;
     u32* values_out;
-    u32* histograms;  // [passes][256]
-    u32* status;      // [tiles][256] of this pass
-    u32* ticket;      // of this pass
-    u32* bounds;
-    u64 bound_count, step;
-    u32 count, pass, passes, padding;
+    const u32* histogram;  // [256] of this pass
+    u32* status;           // [tiles][256] of this pass
+    u32* ticket;           // of this pass
+    u32 count, pass;
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
 
@@ -33,43 +32,26 @@ const int THREADS = 256, WARPS = 8, ITEMS = RC_ITEMS, TILE = THREADS * ITEMS;
 // A tile's word for a digit: its own count, or that of all tiles so far.
 const u32 PARTIAL = 1u << 30, INCLUSIVE = 2u << 30, VALUE = PARTIAL - 1;
 
-inline u32 digit_of(Key key, u32 pass) { return u32(key >> (8 * pass)) & 255; }
-
-#if RC_STAGE == 0
-// Counts the digits of all passes.
-extern "C" __global__ void __launch_bounds__(THREADS) RC_ENTRY(const __grid_constant__ Args args) {
-    extern __shared__ __align__(16) unsigned char shared[];
-    u32* counts = (u32*)shared;
-    for (u32 i = threadIdx.x; i < args.passes * 256; i += THREADS) counts[i] = 0;
-    __syncthreads();
-    for (u64 i = u64(blockIdx.x) * THREADS + threadIdx.x; i < args.count; i += u64(gridDim.x) * THREADS) {
-        const Key key = args.keys[i];
-        for (u32 pass = 0; pass < args.passes; pass++) atomicAdd(counts + pass * 256 + digit_of(key, pass), 1u);
-    }
-    __syncthreads();
-    for (u32 i = threadIdx.x; i < args.passes * 256; i += THREADS)
-        if (counts[i]) atomicAdd(args.histograms + i, counts[i]);
-}
-#endif
-
-#if RC_STAGE == 1
-// Where this tile's keys of the thread's digit start, counted over the tiles before.
-u32 look_back(const Args& args, u32 tile, u32 own) {
-    volatile u32* status = args.status + u64(tile) * 256 + threadIdx.x;
-    if (tile == 0) {
-        *status = INCLUSIVE | own;
-        return 0;
-    }
-    *status = PARTIAL | own;
+// How many keys of the thread's digit the tiles before this one have. Several of their words are asked
+// for at once: tiles that start together find only partial counts, and would wait for one after the
+// other.
+u32 look_back(const u32* status, u32 tile) {
+    const int AT_ONCE = 4;
     u32 before = 0;
-    for (volatile const u32* other = status - 256;;) {
-        const u32 word = *other;
-        if (word < PARTIAL) continue;  // it runs, and will tell
-        before += word & VALUE;
-        if (word >= INCLUSIVE) break;
-        other -= 256;
+    for (i32 last = i32(tile) - 1; last >= 0;) {
+        u32 words[AT_ONCE];
+        #pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            words[i] = last >= i ? *(volatile const u32*)(status + u64(last - i) * DIGITS + threadIdx.x) : INCLUSIVE;
+        bool waits = false;  // for a tile that runs, and will tell
+        #pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            waits |= words[i] < PARTIAL;
+            if (waits || last < 0) continue;
+            before += words[i] & VALUE;
+            last = words[i] >= INCLUSIVE ? -1 : last - 1;
+        }
     }
-    *status = INCLUSIVE | (before + own);
     return before;
 }
 
@@ -78,13 +60,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) RC_ENTRY(const __grid_cons
     Key* sorted_keys = (Key*)shared;
     u32* sorted_values = (u32*)(sorted_keys + TILE);
     u32* counts = sorted_values + TILE;       // [WARPS][256]
-    u32* places = counts + WARPS * 256;       // where a digit starts in the tile
-    u32* moves = places + 256;                // from there to where it starts in the result
-    u32* sums = moves + 256;                  // for scans
+    u32* places = counts + WARPS * DIGITS;    // where a digit starts in the tile
+    u32* moves = places + DIGITS;             // from there to where it starts in the result
+    u32* sums = moves + DIGITS;               // for scans
     u32* taken = sums + WARPS;
     const u32 lane = threadIdx.x & 31, warp = threadIdx.x / 32, digit = threadIdx.x;
 
     if (threadIdx.x == 0) *taken = atomicAdd(args.ticket, 1u);
+    u32* own_counts = counts + warp * DIGITS;
+    for (u32 i = lane; i < DIGITS; i += 32) own_counts[i] = 0;
+    const u32 all = args.histogram[digit];
     __syncthreads();
     const u32 tile = *taken;
     const u32 base = tile * TILE, valid = min(args.count - base, u32(TILE));
@@ -100,9 +85,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) RC_ENTRY(const __grid_cons
         keys[i] = at < valid ? args.keys[base + at] : ~Key(0);
         values[i] = args.values ? (at < valid ? args.values[base + at] : 0) : base + at;
     }
-    u32* own_counts = counts + warp * 256;
-    for (u32 i = lane; i < 256; i += 32) own_counts[i] = 0;
-    __syncwarp();
     #pragma unroll
     for (int i = 0; i < ITEMS; i++) {
         const u32 own = digit_of(keys[i], args.pass);
@@ -116,19 +98,26 @@ extern "C" __global__ void __launch_bounds__(THREADS) RC_ENTRY(const __grid_cons
     }
     __syncthreads();
 
-    // From here each thread speaks for a digit.
+    // From here each thread speaks for a digit. What others wait for comes first.
     u32 total = 0;
     #pragma unroll
     for (int w = 0; w < WARPS; w++) {
-        const u32 count = counts[w * 256 + digit];
-        counts[w * 256 + digit] = total;
+        const u32 count = counts[w * DIGITS + digit];
+        counts[w * DIGITS + digit] = total;
         total += count;
     }
-    const u32 before = look_back(args, tile, total);
+    volatile u32* own_status = args.status + u64(tile) * DIGITS + digit;
+    *own_status = (tile == 0 ? INCLUSIVE : PARTIAL) | total;
     const u32 place = exclusive_scan(total, sums);
-    const u32 start = exclusive_scan(args.histograms[args.pass * 256 + digit], sums);
+    const u32 start = exclusive_scan(all, sums);
     places[digit] = place;
-    moves[digit] = start + before - place;
+    if (tile > 0) {
+        const u32 before = look_back(args.status, tile);
+        *own_status = INCLUSIVE | (before + total);
+        moves[digit] = start + before - place;
+    } else {
+        moves[digit] = start - place;
+    }
     __syncthreads();
 
     #pragma unroll
@@ -146,20 +135,3 @@ extern "C" __global__ void __launch_bounds__(THREADS) RC_ENTRY(const __grid_cons
         args.values_out[to] = sorted_values[i];
     }
 }
-#endif
-
-#if RC_STAGE == 2
-// bounds[i]: how many of the sorted keys are below i * step.
-extern "C" __global__ void __launch_bounds__(THREADS) RC_ENTRY(const __grid_constant__ Args args) {
-    for (u64 i = u64(blockIdx.x) * THREADS + threadIdx.x; i < args.bound_count; i += u64(gridDim.x) * THREADS) {
-        const u64 wanted = i * args.step;
-        u32 low = 0, high = args.count;
-        while (low < high) {
-            const u32 middle = low + (high - low) / 2;
-            if (u64(args.keys[middle]) < wanted) low = middle + 1;
-            else high = middle;
-        }
-        args.bounds[i] = low;
-    }
-}
-#endif

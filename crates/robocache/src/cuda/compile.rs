@@ -9,11 +9,12 @@ use crate::{Error, ErrorKind, Result};
 pub const ARCHITECTURES: [u32; 4] = [80, 90, 100, 120];
 
 /// Headers that every kernel may include, by name.
-const SHARED_HEADERS: [(&str, &str); 7] = [
+const SHARED_HEADERS: [(&str, &str); 8] = [
     ("rc.cuh", include_str!("../../kernels/rc.cuh")),
     ("report.cuh", include_str!("../../kernels/report.cuh")),
     ("scalar.cuh", include_str!("../../kernels/scalar.cuh")),
     ("block.cuh", include_str!("../../kernels/block.cuh")),
+    ("digits.cuh", include_str!("../../kernels/digits.cuh")),
     ("cloud.cuh", include_str!("../../kernels/cloud.cuh")),
     ("pose.cuh", include_str!("../../kernels/pose.cuh")),
     ("grid.cuh", include_str!("../../kernels/grid.cuh")),

@@ -29,7 +29,7 @@ pub(crate) use launch::{Grid, KernelFamily, Parts};
 pub use nvrtc::search_also;
 pub(crate) use report::{Finding, Reporter};
 pub(crate) use scan::{SCAN_KERNELS, Scan};
-pub(crate) use sort::{SORT_KERNELS, Sort, SortMemory};
+pub(crate) use sort::{DigitArgs, SORT_KERNELS, Sort, SortMemory};
 
 /// A raw `CUstream`; 0 is the default stream.
 pub type StreamHandle = usize;

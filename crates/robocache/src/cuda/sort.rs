@@ -1,41 +1,36 @@
-//! The radix sort of `kernels/sort.cu`, and what is asked of sorted keys.
+//! The radix sort of `kernels/sort.cu`.
 
-use super::clear::clear;
 use super::launch::{Grid, KernelFamily, Launcher};
 use crate::{Error, ErrorKind, Result};
 
-/// The kernels: three stages for keys of 32 and of 64 bits.
+/// A pass for keys of 32 and of 64 bits, and for tiles of several sizes.
 pub(crate) static SORT_KERNELS: KernelFamily = KernelFamily {
     source: include_str!("../../kernels/sort.cu"),
     headers: &[],
-    variants: || (0..6).collect(),
+    variants: || (0..ITEMS.len() as u32).collect(),
     entry: |number| {
-        let stage = ["histogram", "pass", "bounds"][number as usize % 3];
-        format!("rc_sort_{stage}_{}", if number < 3 { 32 } else { 64 })
+        let (wide, items) = ITEMS[number as usize];
+        format!("rc_sort_{}_{items}", if wide { 64 } else { 32 })
     },
     options: |number| {
-        let wide = number >= 3;
+        let (wide, items) = ITEMS[number as usize];
         vec![
             format!("-DRC_KEY={}", if wide { "u64" } else { "u32" }),
-            format!("-DRC_STAGE={}", number % 3),
-            format!("-DRC_ITEMS={}", items(wide)),
+            format!("-DRC_ITEMS={items}"),
             format!("-DRC_ARGS_SIZE={}", size_of::<SortArgs>()),
         ]
     },
 };
 
-const HISTOGRAM: u32 = 0;
-const PASS: u32 = 1;
-const BOUNDS: u32 = 2;
+/// Whether keys have 64 bits, and keys of a thread; at most as many as leave a multiprocessor several
+/// blocks.
+const ITEMS: [(bool, usize); 5] = [(false, 4), (false, 8), (false, 16), (true, 4), (true, 8)];
 const DIGITS: usize = 256;
 const THREADS: usize = 256;
+/// Fewer tiles than these leave multiprocessors idle; more make the way back longer.
+const FEW_TILES: usize = 256;
 /// A tile's word holds a count in 30 bits.
 const MOST_KEYS: usize = (1 << 30) - 1;
-
-/// Keys of a thread: as many as leave a multiprocessor several blocks.
-const fn items(wide: bool) -> usize {
-    if wide { 8 } else { 16 }
-}
 
 /// Mirrors `Args` in sort.cu.
 #[repr(C)]
@@ -45,16 +40,29 @@ struct SortArgs {
     values: *const u32,
     keys_out: *mut u8,
     values_out: *mut u32,
-    histograms: *mut u32,
+    histogram: *const u32,
     status: *mut u32,
     ticket: *mut u32,
-    bounds: *mut u32,
-    bound_count: u64,
-    step: u64,
     count: u32,
     pass: u32,
-    passes: u32,
-    padding: u32,
+}
+
+/// Mirrors `rc::DigitArgs` in `kernels/digits.cuh`: where whoever makes the keys counts their digits.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DigitArgs {
+    histograms: *mut u32,
+    passes: u64,
+}
+
+impl DigitArgs {
+    /// For a kernel that makes no keys.
+    pub(crate) const NONE: Self = Self { histograms: std::ptr::null_mut(), passes: 0 };
+
+    /// Bytes of shared memory that counting takes.
+    pub(crate) fn shared(&self) -> u32 {
+        self.passes as u32 * DIGITS as u32 * 4
+    }
 }
 
 /// Memory for a sort, all on the GPU.
@@ -75,6 +83,8 @@ pub(crate) struct Sort {
     pub(crate) wide: bool,
     count: u32,
     passes: u32,
+    /// Of [`ITEMS`].
+    variant: u32,
     tiles: u32,
 }
 
@@ -87,8 +97,14 @@ impl Sort {
         }
         let wide = most > u64::from(u32::MAX);
         let bits = u64::BITS - most.leading_zeros();
-        let tiles = count.div_ceil(THREADS * items(wide));
-        Ok(Self { wide, count: count as u32, passes: bits.div_ceil(8).max(1), tiles: tiles as u32 })
+        // The smallest tiles that are not too many, else the largest.
+        let tiles_of = |items: usize| count.div_ceil(THREADS * items);
+        let mut fitting = (0..).zip(ITEMS).filter(|(_, (own, _))| *own == wide);
+        let largest = fitting.clone().last();
+        let chosen = fitting.find(|(_, (_, items))| tiles_of(*items) <= FEW_TILES).or(largest);
+        let (variant, (_, items)) = chosen.unwrap_or((0, ITEMS[0]));
+        let tiles = tiles_of(items) as u32;
+        Ok(Self { wide, count: count as u32, passes: bits.div_ceil(8).max(1), variant, tiles })
     }
 
     /// Bytes of a key.
@@ -101,86 +117,48 @@ impl Sort {
         4 * (self.passes as usize * DIGITS * (1 + self.tiles as usize) + DIGITS)
     }
 
-    fn args(&self, memory: &SortMemory) -> SortArgs {
-        SortArgs {
-            keys: memory.keys[0],
-            values: std::ptr::null(),
-            keys_out: memory.keys[1],
-            values_out: memory.values[0],
-            histograms: memory.state,
-            status: memory.state,
-            ticket: memory.state,
-            bounds: std::ptr::null_mut(),
-            bound_count: 0,
-            step: 0,
-            count: self.count,
-            pass: 0,
-            passes: self.passes,
-            padding: 0,
-        }
+    /// What must be 0 before the keys are made.
+    pub(crate) fn state_area(&self, memory: &SortMemory) -> (*mut u8, usize) {
+        (memory.state.cast(), self.state_bytes())
     }
 
-    fn variant(&self, stage: u32) -> u32 {
-        stage + if self.wide { 3 } else { 0 }
+    /// Where the digits of the keys are counted.
+    pub(crate) fn digits(&self, memory: &SortMemory) -> DigitArgs {
+        DigitArgs { histograms: memory.state, passes: u64::from(self.passes) }
     }
 
-    /// Sorts the keys of `memory.keys[0]`; tells which of the two holds them then, and `memory.values`
-    /// of the same number their former places. Equal keys keep their order.
+    /// Sorts the keys of `memory.keys[0]`, whose digits were counted in a state that was 0; tells which
+    /// of the two holds them then, and `memory.values` of the same number their former places. Equal
+    /// keys keep their order.
     ///
     /// # Safety
     /// The memory must be there, on the launcher's GPU, until the stream has passed.
     pub(crate) unsafe fn run(&self, launcher: &Launcher<'_>, memory: &SortMemory) -> Result<usize> {
-        // SAFETY: the caller's promise, for all launches.
-        unsafe {
-            clear(launcher, &[(memory.state.cast(), self.state_bytes())])?;
-            let args = self.args(memory);
-            let shared = self.passes * DIGITS as u32 * 4;
-            let grid = Grid { shared, ..Grid::for_items(u64::from(self.count).div_ceil(8)) };
-            launcher.launch(&SORT_KERNELS, self.variant(HISTOGRAM), grid, &args)?;
-            let tile = THREADS * items(self.wide);
-            // As the kernel lays it out: keys and numbers of a tile, counts of 8 warps, two tables.
-            let shared = tile * (self.key_bytes() + 4) + (8 + 2) * DIGITS * 4 + 64;
-            let mut from = 0;
-            for pass in 0..self.passes {
-                let to = 1 - from;
-                let counts = memory.state.wrapping_add(self.passes as usize * DIGITS);
-                let status = counts.wrapping_add(DIGITS + pass as usize * self.tiles as usize * DIGITS);
-                let args = SortArgs {
-                    keys: memory.keys[from],
-                    values: if pass == 0 { std::ptr::null() } else { memory.values[from] },
-                    keys_out: memory.keys[to],
-                    values_out: memory.values[to],
-                    status,
-                    ticket: counts.wrapping_add(pass as usize),
-                    pass,
-                    ..args
-                };
-                let grid = Grid { blocks: self.tiles.max(1), threads: THREADS as u32, shared: shared as u32 };
-                if self.tiles > 0 || launcher.only_loads() {
-                    launcher.launch(&SORT_KERNELS, self.variant(PASS), grid, &args)?;
-                }
-                from = to;
+        let (_, items) = ITEMS[self.variant as usize % ITEMS.len()];
+        // As the kernel lays it out: keys and numbers of a tile, counts of 8 warps, two tables.
+        let shared = THREADS * items * (self.key_bytes() + 4) + (8 + 2) * DIGITS * 4 + 64;
+        let grid = Grid { blocks: self.tiles.max(1), threads: THREADS as u32, shared: shared as u32 };
+        let tickets = memory.state.wrapping_add(self.passes as usize * DIGITS);
+        let mut from = 0;
+        for pass in 0..self.passes {
+            let (to, number) = (1 - from, pass as usize);
+            let args = SortArgs {
+                keys: memory.keys[from],
+                values: if pass == 0 { std::ptr::null() } else { memory.values[from] },
+                keys_out: memory.keys[to],
+                values_out: memory.values[to],
+                histogram: memory.state.wrapping_add(number * DIGITS),
+                status: tickets.wrapping_add(DIGITS + number * self.tiles as usize * DIGITS),
+                ticket: tickets.wrapping_add(number),
+                count: self.count,
+                pass,
+            };
+            if self.tiles > 0 || launcher.only_loads() {
+                // SAFETY: the caller's promise.
+                unsafe { launcher.launch(&SORT_KERNELS, self.variant, grid, &args)? };
             }
-            Ok(from)
+            from = to;
         }
-    }
-
-    /// Writes for each of `count` bounds how many sorted keys are below `step` times its number.
-    ///
-    /// # Safety
-    /// As for [`Sort::run`]; the keys must be sorted by it.
-    pub(crate) unsafe fn bounds(
-        &self,
-        launcher: &Launcher<'_>,
-        keys: *const u8,
-        step: u64,
-        bounds: *mut u32,
-        count: u64,
-    ) -> Result<()> {
-        let memory =
-            SortMemory { keys: [keys.cast_mut(); 2], values: [std::ptr::null_mut(); 2], state: std::ptr::null_mut() };
-        let args = SortArgs { bounds, bound_count: count, step, ..self.args(&memory) };
-        // SAFETY: the caller's promise.
-        unsafe { launcher.launch(&SORT_KERNELS, self.variant(BOUNDS), Grid::for_items(count), &args) }
+        Ok(from)
     }
 }

@@ -5,8 +5,8 @@
 //! it (the first NaN, where there is one). Nothing is added up, so the bits are the same on every run
 //! and every backend.
 
-use super::cuda::FeatureArgs;
 use super::reduce::{Features, Members};
+use super::reduce_cuda::FeatureArgs;
 use super::sparse::row_major;
 use super::sparse_cpu::Groups;
 use super::{Reduce, check_features};

@@ -1,11 +1,11 @@
 //! `voxelize` on CUDA: the kernels, their arguments and the memory between them.
 
-use super::reduce::{LANES, LONG};
+use super::reduce_cuda::{SortedKeys, reduce_sorted};
 use super::{CountsIn, Dims, Grid, Reduce, Targets, Voxelize};
-use crate::cuda::{self, CloudArgs, Finding, KernelFamily, Launcher, Parts, Sort, SortMemory, clear};
+use crate::cuda::{self, CloudArgs, DigitArgs, Finding, KernelFamily, Launcher, Parts, Sort, SortMemory, clear};
 use crate::ops::rows::bad_length;
 use crate::ops::scalar::{FLOATS, float_number};
-use crate::tensor::{DType, TensorRef};
+use crate::tensor::DType;
 use crate::{Error, Outputs, Result};
 
 /// Points to cells, by the points' type and what is made of them.
@@ -64,23 +64,6 @@ pub(crate) static WRITE_KERNELS: KernelFamily = KernelFamily {
     },
 };
 
-/// Features of sorted points, by their type and the keys' width.
-pub(crate) static REDUCE_KERNELS: KernelFamily = KernelFamily {
-    source: include_str!("reduce.cu"),
-    headers: &[("fold.cuh", include_str!("fold.cuh"))],
-    variants: || (0..8).collect(),
-    entry: |number| {
-        format!("rc_voxelize_reduce_{}_{}", FLOATS[number as usize % 4].0, if number < 4 { 32 } else { 64 })
-    },
-    options: |number| {
-        vec![
-            format!("-DRC_FEATURE={}", FLOATS[number as usize % 4].1),
-            format!("-DRC_KEY={}", if number < 4 { "u32" } else { "u64" }),
-            format!("-DRC_ARGS_SIZE={}", size_of::<ReduceArgs>()),
-        ]
-    },
-};
-
 /// Mirrors `rc::GridArgs` in `kernels/grid.cuh`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -113,6 +96,7 @@ struct ScatterArgs {
     dropped: *mut i64,
     nowhere: u64,
     looks: u64,
+    digits: DigitArgs,
 }
 
 /// Mirrors `Args` in write.cu.
@@ -126,58 +110,12 @@ struct WriteArgs {
     one: u64,
 }
 
-/// Mirrors `rc::Features` in fold.cuh.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct FeatureArgs {
-    data: *const u8,
-    strides: [i64; 3],
-    per_row: u32,
-    flat: u32,
-}
-
-impl FeatureArgs {
-    /// Features of so many points per row, fewer than 2^32 in all.
-    pub(super) fn new(features: &TensorRef<'_>, strides: [isize; 3], per_row: usize) -> Self {
-        Self {
-            data: features.data(),
-            strides: strides.map(|stride| stride as i64),
-            per_row: per_row.max(1) as u32,
-            flat: u32::from(per_row as isize * strides[1] == strides[0]),
-        }
-    }
-}
-
-/// Mirrors `Args` in reduce.cu.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct ReduceArgs {
-    features: FeatureArgs,
-    keys: *const u8,
-    order: *const u32,
-    bounds: *const u32,
-    out: *mut u8,
-    counts: *mut i32,
-    cells: u64,
-    tiles: u64,
-    width: i64,
-    fill: u64,
-    tile: u32,
-    reduce: u32,
-    kind: u32,
-    element_bytes: u32,
-}
-
 /// The memory of the sorted way.
 struct Sorted {
     sort: Sort,
     keys: [usize; 2],
     values: [usize; 2],
     state: usize,
-    bounds: usize,
-    /// Cells of a block, and how many blocks that makes.
-    tile: u64,
-    tiles: u64,
     parts: Parts,
 }
 
@@ -185,21 +123,12 @@ impl Sorted {
     fn new(dims: &Dims) -> Result<Self> {
         let total = dims.cloud.total();
         let sort = Sort::new(total, dims.all_cells as u64)?;
-        // About 16 KiB of the grid to a block.
-        let row = (dims.width * dims.dtype.size()).max(1);
-        let tile = (16_384 / row).clamp(1, 1024) as u64;
-        let tiles = (dims.all_cells as u64).div_ceil(tile);
-        let bounds = usize::try_from(tiles + 1).ok().and_then(|bounds| bounds.checked_mul(4));
-        let bounds = bounds.ok_or_else(|| Error::invalid("shape", "too many cells"))?;
         let mut parts = Parts::default();
         Ok(Self {
             sort,
             keys: [(); 2].map(|()| parts.add(total * sort.key_bytes())),
             values: [(); 2].map(|()| parts.add(total * 4)),
             state: parts.add(sort.state_bytes()),
-            bounds: parts.add(bounds),
-            tile,
-            tiles,
             parts,
         })
     }
@@ -242,28 +171,46 @@ pub(super) fn voxelize(
 /// As for [`Launcher::launch`].
 unsafe fn launch_scatter(launcher: &Launcher<'_>, mode: u32, points: DType, args: &ScatterArgs) -> Result<()> {
     let variant = mode + u32::from(float_number(points));
+    let mut grid = args.cloud.grid();
+    if mode >= KEYS {
+        // Blocks count digits for themselves first; the fewer there are, the less is added up.
+        let most = launcher.gpu().info().multiprocessors * 4;
+        grid = cuda::Grid { blocks: grid.blocks.min(most.max(1)), shared: args.digits.shared(), ..grid };
+    }
     // SAFETY: the caller's promise.
-    unsafe { launcher.launch(&SCATTER_KERNELS, variant, args.cloud.grid(), args) }
+    unsafe { launcher.launch(&SCATTER_KERNELS, variant, grid, args) }
 }
 
-/// Writes the key of every point, to be sorted by.
+/// Writes the key of every point and sorts them; as [`Sort::run`].
 ///
 /// # Safety
 /// As for [`Launcher::launch`].
 #[expect(clippy::too_many_arguments, reason = "they are fields of the kernel's arguments")]
-pub(super) unsafe fn scatter_keys(
+pub(super) unsafe fn sort_points(
     launcher: &Launcher<'_>,
     points: DType,
     cloud: CloudArgs,
     grid: GridArgs,
-    keys: *mut u8,
-    dropped: *mut i64,
+    dropped: (*mut i64, usize),
     nowhere: u64,
-    wide: bool,
-) -> Result<()> {
-    let args = ScatterArgs { cloud, grid, cells: keys, dropped, nowhere, looks: 0 };
+    sort: &Sort,
+    memory: &SortMemory,
+) -> Result<usize> {
+    let args = ScatterArgs {
+        cloud,
+        grid,
+        cells: memory.keys[0],
+        dropped: dropped.0,
+        nowhere,
+        looks: 0,
+        digits: sort.digits(memory),
+    };
     // SAFETY: the caller's promise.
-    unsafe { launch_scatter(launcher, if wide { WIDE_KEYS } else { KEYS }, points, &args) }
+    unsafe {
+        clear(launcher, &[sort.state_area(memory), (dropped.0.cast(), dropped.1 * 8)])?;
+        launch_scatter(launcher, if sort.wide { WIDE_KEYS } else { KEYS }, points, &args)?;
+        sort.run(launcher, memory)
+    }
 }
 
 struct Job<'a> {
@@ -279,16 +226,24 @@ impl Job<'_> {
         (self.targets.dropped.cast(), self.dims.cloud.batch * 8)
     }
 
+    fn cloud(&self) -> (CloudArgs, GridArgs) {
+        let (op, dims) = (self.op, self.dims);
+        let cloud = CloudArgs::new(&op.points, op.lengths, &dims.cloud, op.check, crate::ops::VOXELIZE, self.launcher);
+        (cloud, GridArgs::new(&op.grid, op.points.dtype(), dims.cells as u64))
+    }
+
     /// Finds the cells of all points; `mode` tells what becomes of them.
     fn scatter(&self, mode: u32, cells: *mut u8) -> Result<()> {
         let (op, dims) = (self.op, self.dims);
+        let (cloud, grid) = self.cloud();
         let args = ScatterArgs {
-            cloud: CloudArgs::new(&op.points, op.lengths, &dims.cloud, op.check, crate::ops::VOXELIZE, self.launcher),
-            grid: GridArgs::new(&op.grid, op.points.dtype(), dims.cells as u64),
+            cloud,
+            grid,
             cells,
             dropped: self.targets.dropped,
             nowhere: dims.all_cells as u64,
             looks: u64::from(dims.cloud.count > dims.cells),
+            digits: DigitArgs::NONE,
         };
         // SAFETY: the views were checked against dims and live on this GPU, as does the workspace;
         // the framework keeps them until the stream has passed.
@@ -343,33 +298,14 @@ impl Job<'_> {
             values: plan.values.map(|part| at(part).cast()),
             state: at(plan.state).cast(),
         };
+        let (cloud, grid) = self.cloud();
+        let dropped = (self.targets.dropped, dims.cloud.batch);
+        let (points, nowhere) = (op.points.dtype(), dims.all_cells as u64);
         // SAFETY: as in `scatter`; the workspace has these parts.
         unsafe {
-            clear(self.launcher, &[self.dropped_area()])?;
-            self.scatter(if plan.sort.wide { WIDE_KEYS } else { KEYS }, memory.keys[0])?;
-            let sorted = plan.sort.run(self.launcher, &memory)?;
-            let bounds = at(plan.bounds).cast();
-            plan.sort.bounds(self.launcher, memory.keys[sorted], plan.tile, bounds, plan.tiles + 1)?;
-            let args = ReduceArgs {
-                features: FeatureArgs::new(&features, dims.feature_strides, dims.cloud.count),
-                keys: memory.keys[sorted],
-                order: memory.values[sorted],
-                bounds,
-                out: self.targets.out,
-                counts: self.targets.counts,
-                cells: dims.all_cells as u64,
-                tiles: plan.tiles,
-                width: dims.width as i64,
-                fill: dims.fill,
-                tile: plan.tile as u32,
-                reduce: op.reduce as u32,
-                kind: u32::from(float_number(dims.dtype)),
-                element_bytes: dims.dtype.size() as u32,
-            };
-            let variant = u32::from(float_number(features.dtype())) + if plan.sort.wide { 4 } else { 0 };
-            let shared = 256 * 8 + 2 * 4 * args.tile;
-            let grid = cuda::Grid { shared, ..cuda::Grid::for_blocks(plan.tiles) };
-            self.launcher.launch(&REDUCE_KERNELS, variant, grid, &args)
+            let sorted = sort_points(self.launcher, points, cloud, grid, dropped, nowhere, &plan.sort, &memory)?;
+            let keys = SortedKeys { keys: memory.keys[sorted], order: memory.values[sorted], wide: plan.sort.wide };
+            reduce_sorted(op.reduce, &features, dims, &keys, &self.targets, self.launcher)
         }
     }
 }
@@ -378,5 +314,3 @@ impl Job<'_> {
 pub(crate) fn describe(finding: &Finding) -> Error {
     bad_length(finding.row, finding.first as i64, finding.second)
 }
-
-const _: () = assert!(Reduce::Min as u32 == 5 && LONG == 64 && LANES == 32, "the kernels count on these");

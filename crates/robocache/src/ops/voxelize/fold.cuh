@@ -17,11 +17,11 @@ template <class T> struct Features {
     i64 strides[3];
     u32 per_row, flat;  // flat: the rows follow each other as points do
 
-    double at(u32 index, i64 column) const {
-        const i64 point = flat ? i64(index) * strides[1]
-                               : i64(index / per_row) * strides[0] + i64(index % per_row) * strides[1];
-        return double(widen(data[point + column * strides[2]]));
+    i64 place_of(u32 index) const {
+        return flat ? i64(index) * strides[1]
+                    : i64(index / per_row) * strides[0] + i64(index % per_row) * strides[1];
     }
+    double at(u32 index, i64 column) const { return double(widen(data[place_of(index) + column * strides[2]])); }
 };
 
 // A number as a sum takes it, and as an integer that is ordered as floats are: -0 below +0, NaN

@@ -11,6 +11,7 @@ mod cuda;
 mod find;
 mod grid;
 mod reduce;
+mod reduce_cuda;
 mod sparse;
 mod sparse_cpu;
 mod sparse_cuda;
@@ -20,8 +21,9 @@ use std::str::FromStr;
 
 pub(crate) use backward::BACKWARD_KERNELS;
 pub use backward::{BackwardDims, VoxelizeBackward};
-pub(crate) use cuda::{REDUCE_KERNELS, SCATTER_KERNELS, WRITE_KERNELS, describe as describe_finding};
+pub(crate) use cuda::{SCATTER_KERNELS, WRITE_KERNELS, describe as describe_finding};
 pub use grid::Grid;
+pub(crate) use reduce_cuda::REDUCE_KERNELS;
 pub use sparse::{GatherDims, GatherVoxels, GroupDims, GroupPoints};
 pub(crate) use sparse_cuda::{GATHER_KERNELS, GROUP_KERNELS};
 

@@ -1,4 +1,4 @@
-//! The features of one cell made into one row. Twin of `reduce.cu`.
+//! The features of one cell made into one row. Twin of `rows.cuh`.
 //!
 //! Sums are taken in f64. The order is that of the points: one after the other below [`LONG`] of them,
 //! else in [`LANES`] sums of every so manieth, which are then added pairwise. So the bits depend on

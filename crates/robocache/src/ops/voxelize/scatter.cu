@@ -1,7 +1,8 @@
-// Points to cells: bits of occupied cells, counts, or a key for each point to sort by.
+// Points to cells: bits of occupied cells, counts, or a key for each point to sort by, and how many keys
+// have each digit.
 // Host twin: `Finder` in cpu.rs.
 // Grid: one block of 256 threads per (row, tile of 1024 points), in turns where there are too many.
-// Preconditions: bits, counts and dropped are 0 before. Nothing is assumed of the points and lengths
+// Preconditions: bits, counts, histograms and dropped are 0 before. Nothing is assumed of the points and lengths
 //   themselves.
 // Determinism: the same bits on every run: all additions are of integers. Tolerance against the CPU:
 //   none, the same bits.
@@ -9,6 +10,7 @@
 // RC_POINT: element type; RC_MODE: 0 bits, 1 counts, 2 keys of 32 bits, 3 keys of 64; RC_ARGS_SIZE.
 #include "rc.cuh"
 #include "cloud.cuh"
+#include "digits.cuh"
 #include "grid.cuh"
 
 using namespace rc;
@@ -24,6 +26,7 @@ struct Args {
     u64* dropped;  // [rows], or null
     u64 nowhere;   // the key of padding and of what was dropped
     u64 looks;     // whether to look at a cell before it is marked
+    DigitArgs digits;  // of keys
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
 
@@ -83,7 +86,50 @@ void count(i32* counts, const i64* cells) {
 }
 #endif
 
+#if RC_MODE >= 2
+#if RC_MODE == 2
+typedef u32 Key;
+#else
+typedef u64 Key;
+#endif
+
+// Writes the keys of a thread's points, of which so many are there, and counts their digits.
+void write_keys(const Args& args, const i64* cells, u64 at, i64 there, u32* counts) {
+    Key keys[PER_THREAD];
+    #pragma unroll
+    for (int p = 0; p < PER_THREAD; p++) keys[p] = Key(cells[p] >= 0 ? u64(cells[p]) : args.nowhere);
+    Key* out = (Key*)args.cells + at;
+    if (there >= PER_THREAD && at % PER_THREAD == 0) {
+        const int WORDS = int(sizeof(keys)) / 4;
+        union { Key keys[PER_THREAD]; u32 words[WORDS]; } raw;
+        #pragma unroll
+        for (int p = 0; p < PER_THREAD; p++) raw.keys[p] = keys[p];
+        #pragma unroll
+        for (int w = 0; w < WORDS; w += 4)
+            ((uint4*)out)[w / 4] = make_uint4(raw.words[w], raw.words[w + 1], raw.words[w + 2], raw.words[w + 3]);
+    } else {
+        #pragma unroll
+        for (int p = 0; p < PER_THREAD; p++)
+            if (p < there) out[p] = keys[p];
+    }
+    // Crowds that come one after the other do not wait in line.
+    const bool whole = __all_sync(~0u, there >= PER_THREAD);
+    if (whole && in_one_cell(cells)) {
+        if ((threadIdx.x & 31) == 0) count_digits(args.digits, counts, keys[0], 32 * PER_THREAD);
+        return;
+    }
+    #pragma unroll
+    for (int p = 0; p < PER_THREAD; p++)
+        if (p < there) count_digits(args.digits, counts, keys[p], 1);
+}
+#endif
+
 extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant__ Args args) {
+#if RC_MODE >= 2
+    extern __shared__ __align__(16) unsigned char shared[];
+    u32* counts = (u32*)shared;  // [passes][256]
+    clear_digits(args.digits, counts);
+#endif
     const u64 units = args.cloud.rows * args.cloud.tiles;
     for (u64 unit = blockIdx.x; unit < units; unit += gridDim.x) {
         const u64 row = unit / args.cloud.tiles, tile = unit % args.cloud.tiles;
@@ -108,14 +154,10 @@ extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant
 #elif RC_MODE == 1
         count((i32*)args.cells, cells);
 #else
-        #pragma unroll
-        for (int p = 0; p < PER_THREAD; p++) {
-            if (first + p >= args.cloud.count) break;
-            const u64 key = cells[p] >= 0 ? u64(cells[p]) : args.nowhere;
-            const u64 at = row * u64(args.cloud.count) + u64(first + p);
-            if (RC_MODE == 2) ((u32*)args.cells)[at] = u32(key);
-            else ((u64*)args.cells)[at] = key;
-        }
+        write_keys(args, cells, row * u64(args.cloud.count) + u64(first), args.cloud.count - first, counts);
 #endif
     }
+#if RC_MODE >= 2
+    add_digits(args.digits, counts);
+#endif
 }

@@ -1,8 +1,9 @@
 //! The sparse ops on CUDA: sorted keys become groups, groups become rows.
 
-use super::cuda::{FeatureArgs, GridArgs, scatter_keys};
+use super::cuda::{GridArgs, sort_points};
+use super::reduce_cuda::FeatureArgs;
 use super::sparse::{GatherDims, GatherTargets, GatherVoxels, GroupDims, GroupPoints, GroupTargets};
-use crate::cuda::{CloudArgs, Grid, KernelFamily, Launcher, Parts, Scan, Sort, SortMemory, clear};
+use crate::cuda::{CloudArgs, Grid, KernelFamily, Launcher, Parts, Scan, Sort, SortMemory};
 use crate::ops::scalar::{FLOATS, float_number};
 use crate::{Outputs, Result};
 
@@ -139,9 +140,8 @@ pub(super) fn group(
     // SAFETY: the views were checked against dims and live on this GPU, as does the workspace; the
     // framework keeps them until the stream has passed.
     unsafe {
-        clear(launcher, &[(targets.dropped.cast(), dims.cloud.batch * 8)])?;
-        scatter_keys(launcher, op.points.dtype(), cloud, grid, memory.keys[0], targets.dropped, dims.all_cells, wide)?;
-        let sorted = plan.sort.run(launcher, &memory)?;
+        let (points, dropped) = (op.points.dtype(), (targets.dropped, dims.cloud.batch));
+        let sorted = sort_points(launcher, points, cloud, grid, dropped, dims.all_cells, &plan.sort, &memory)?;
         let args = GroupArgs {
             keys: memory.keys[sorted],
             order: memory.values[sorted],
