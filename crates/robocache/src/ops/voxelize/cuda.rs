@@ -1,20 +1,22 @@
 //! `voxelize` on CUDA: the kernels, their arguments and the memory between them.
 
+use super::mark::{self, Mark, marks_grid};
+use super::place::GridArgs;
 use super::reduce::{LANES, LONG};
-use super::{CountsIn, Dims, Grid, Reduce, Targets, Voxelize};
-use crate::cuda::{self, CloudArgs, Finding, KernelFamily, Launcher, Parts, Sort, SortMemory, clear};
+use super::{CountsIn, Dims, Reduce, Targets, Voxelize};
+use crate::cuda::{self, CloudArgs, Finding, KernelFamily, Launcher, Parts, Sort, SortMemory, clear, fill};
 use crate::ops::rows::bad_length;
 use crate::ops::scalar::{FLOATS, float_number};
 use crate::tensor::{DType, TensorRef};
 use crate::{Error, Outputs, Result};
 
-/// Points to cells, by the points' type and what is made of them.
+/// Points to keys to sort by, by the points' type and the keys' width.
 pub(crate) static SCATTER_KERNELS: KernelFamily = KernelFamily {
     source: include_str!("scatter.cu"),
     headers: &[],
-    variants: || (0..16).collect(),
+    variants: || (0..8).collect(),
     entry: |number| {
-        let mode = ["bits", "counts", "keys_32", "keys_64"][number as usize / 4];
+        let mode = ["keys_32", "keys_64"][number as usize / 4];
         format!("rc_voxelize_{mode}_{}", FLOATS[number as usize % 4].0)
     },
     options: |number| {
@@ -26,10 +28,8 @@ pub(crate) static SCATTER_KERNELS: KernelFamily = KernelFamily {
     },
 };
 
-const BITS: u32 = 0;
-const COUNTS: u32 = 4;
-const KEYS: u32 = 8;
-const WIDE_KEYS: u32 = 12;
+const KEYS: u32 = 0;
+const WIDE_KEYS: u32 = 4;
 
 /// What is written to the grid, and bytes and type of an element.
 const WRITES: [(&str, u32, usize, &str); 12] = [
@@ -47,6 +47,12 @@ const WRITES: [(&str, u32, usize, &str); 12] = [
     ("count_float64", 3, 8, "double"),
 ];
 
+/// Vectors of 16 bytes that a thread asks for before it writes; those from counts take a word for
+/// each element.
+fn write_vectors(mode: u32, bytes: usize) -> usize {
+    if mode == 1 { 4 } else { bytes.min(4) }
+}
+
 /// The grid from bits or counts.
 pub(crate) static WRITE_KERNELS: KernelFamily = KernelFamily {
     source: include_str!("write.cu"),
@@ -59,6 +65,7 @@ pub(crate) static WRITE_KERNELS: KernelFamily = KernelFamily {
             format!("-DRC_MODE={mode}"),
             format!("-DRC_BYTES={bytes}"),
             format!("-DRC_NUMBER={kind}"),
+            format!("-DRC_VECTORS={}", write_vectors(mode, bytes)),
             format!("-DRC_ARGS_SIZE={}", size_of::<WriteArgs>()),
         ]
     },
@@ -81,28 +88,6 @@ pub(crate) static REDUCE_KERNELS: KernelFamily = KernelFamily {
     },
 };
 
-/// Mirrors `rc::GridArgs` in `kernels/grid.cuh`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct GridArgs {
-    origin: [f64; 3],
-    size: [f64; 3],
-    shape: [i64; 3],
-    cells: u64,
-}
-
-impl GridArgs {
-    pub(super) fn new(grid: &Grid, points: DType, cells: u64) -> Self {
-        let rounded = |number: f64| if points == DType::F64 { number } else { f64::from(number as f32) };
-        Self {
-            origin: grid.origin.map(rounded),
-            size: grid.voxel_size.map(rounded),
-            shape: grid.shape.map(|cells| cells as i64),
-            cells,
-        }
-    }
-}
-
 /// Mirrors `Args` in scatter.cu.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -112,7 +97,6 @@ struct ScatterArgs {
     cells: *mut u8,
     dropped: *mut i64,
     nowhere: u64,
-    looks: u64,
 }
 
 /// Mirrors `Args` in write.cu.
@@ -216,6 +200,7 @@ pub(super) fn workspace(op: &Voxelize<'_>, dims: &Dims) -> Result<usize> {
     }
     let mut parts = Parts::default();
     match CountsIn::of(op, dims) {
+        CountsIn::Nothing if marks_grid(dims) => 0,
         CountsIn::Nothing => parts.add(mask_bytes(dims)),
         CountsIn::Workspace => parts.add(dims.all_cells.saturating_mul(4)),
         CountsIn::Counts | CountsIn::Out => 0,
@@ -261,7 +246,7 @@ pub(super) unsafe fn scatter_keys(
     nowhere: u64,
     wide: bool,
 ) -> Result<()> {
-    let args = ScatterArgs { cloud, grid, cells: keys, dropped, nowhere, looks: 0 };
+    let args = ScatterArgs { cloud, grid, cells: keys, dropped, nowhere };
     // SAFETY: the caller's promise.
     unsafe { launch_scatter(launcher, if wide { WIDE_KEYS } else { KEYS }, points, &args) }
 }
@@ -279,20 +264,29 @@ impl Job<'_> {
         (self.targets.dropped.cast(), self.dims.cloud.batch * 8)
     }
 
-    /// Finds the cells of all points; `mode` tells what becomes of them.
-    fn scatter(&self, mode: u32, cells: *mut u8) -> Result<()> {
+    fn cloud_and_grid(&self) -> (CloudArgs, GridArgs) {
         let (op, dims) = (self.op, self.dims);
-        let args = ScatterArgs {
-            cloud: CloudArgs::new(&op.points, op.lengths, &dims.cloud, op.check, crate::ops::VOXELIZE, self.launcher),
-            grid: GridArgs::new(&op.grid, op.points.dtype(), dims.cells as u64),
-            cells,
-            dropped: self.targets.dropped,
-            nowhere: dims.all_cells as u64,
-            looks: u64::from(dims.cloud.count > dims.cells),
-        };
+        (
+            CloudArgs::new(&op.points, op.lengths, &dims.cloud, op.check, crate::ops::VOXELIZE, self.launcher),
+            GridArgs::new(&op.grid, op.points.dtype(), dims.cells as u64),
+        )
+    }
+
+    /// Writes the keys of all points.
+    fn scatter(&self, mode: u32, cells: *mut u8) -> Result<()> {
+        let (cloud, grid) = self.cloud_and_grid();
+        let nowhere = self.dims.all_cells as u64;
+        let args = ScatterArgs { cloud, grid, cells, dropped: self.targets.dropped, nowhere };
         // SAFETY: the views were checked against dims and live on this GPU, as does the workspace;
         // the framework keeps them until the stream has passed.
-        unsafe { launch_scatter(self.launcher, mode, op.points.dtype(), &args) }
+        unsafe { launch_scatter(self.launcher, mode, self.op.points.dtype(), &args) }
+    }
+
+    /// Finds the cells of all points; `mark` tells what becomes of them.
+    fn mark(&self, mark: Mark, cells: *mut u8) -> Result<()> {
+        let (points, dropped) = (self.op.points.dtype(), self.targets.dropped);
+        // SAFETY: as in `scatter`.
+        unsafe { mark::launch(self.launcher, mark, points, self.cloud_and_grid(), cells, dropped, self.dims) }
     }
 
     fn write(&self, name: &str, cells: *const u8) -> Result<()> {
@@ -300,9 +294,10 @@ impl Job<'_> {
         let variant = WRITES.iter().position(|(known, ..)| *known == name).unwrap_or(0);
         let args =
             WriteArgs { cells, out: self.targets.out, count: dims.all_cells as u64, fill: dims.fill, one: dims.one };
-        let vectors = args.count.div_ceil(16 / dims.dtype.size() as u64);
+        let (_, mode, bytes, _) = WRITES[variant];
+        let items = args.count.div_ceil((16 / bytes * write_vectors(mode, bytes)) as u64);
         // SAFETY: as in `scatter`.
-        unsafe { self.launcher.launch(&WRITE_KERNELS, variant as u32, cuda::Grid::for_items(vectors), &args) }
+        unsafe { self.launcher.launch(&WRITE_KERNELS, variant as u32, cuda::Grid::for_items(items), &args) }
     }
 
     /// Occupancy and counts.
@@ -310,10 +305,24 @@ impl Job<'_> {
         let (op, dims) = (self.op, self.dims);
         let bits = 8 * dims.dtype.size();
         let counts = match CountsIn::of(op, dims) {
+            CountsIn::Nothing if marks_grid(dims) => {
+                let (out, size) = (self.targets.out, dims.dtype.size());
+                let (dropped, bytes) = self.dropped_area();
+                // SAFETY: as in `scatter`.
+                unsafe {
+                    fill(self.launcher, &[(out, dims.all_cells * size, dims.fill, size), (dropped, bytes, 0, 8)])?
+                };
+                return self.mark(Mark::Grid, out);
+            }
             CountsIn::Nothing => {
                 // SAFETY: as in `scatter`.
                 unsafe { clear(self.launcher, &[(self.scratch, mask_bytes(dims)), self.dropped_area()])? };
-                self.scatter(BITS, self.scratch)?;
+                let (points, dropped) = (op.points.dtype(), self.targets.dropped);
+                // SAFETY: as in `scatter`.
+                unsafe {
+                    let cloud = self.cloud_and_grid();
+                    mark::launch_bits(self.launcher, points, cloud, self.scratch, dropped, dims)?;
+                }
                 return self.write(&format!("bits_{bits}"), self.scratch);
             }
             CountsIn::Counts => self.targets.counts.cast(),
@@ -322,7 +331,7 @@ impl Job<'_> {
         };
         // SAFETY: as in `scatter`.
         unsafe { clear(self.launcher, &[(counts, dims.all_cells * 4), self.dropped_area()])? };
-        self.scatter(COUNTS, counts)?;
+        self.mark(Mark::Counts, counts)?;
         match op.reduce {
             Reduce::Count if counts == self.targets.out => Ok(()),
             Reduce::Count => self.write(&format!("count_{}", dims.dtype), counts),

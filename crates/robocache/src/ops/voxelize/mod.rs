@@ -10,6 +10,8 @@ mod cpu;
 mod cuda;
 mod find;
 mod grid;
+mod mark;
+mod place;
 mod reduce;
 mod sparse;
 mod sparse_cpu;
@@ -22,6 +24,7 @@ pub(crate) use backward::BACKWARD_KERNELS;
 pub use backward::{BackwardDims, VoxelizeBackward};
 pub(crate) use cuda::{REDUCE_KERNELS, SCATTER_KERNELS, WRITE_KERNELS, describe as describe_finding};
 pub use grid::Grid;
+pub(crate) use mark::{MARK_KERNELS, NEAR_KERNELS};
 pub use sparse::{GatherDims, GatherVoxels, GroupDims, GroupPoints};
 pub(crate) use sparse_cuda::{GATHER_KERNELS, GROUP_KERNELS};
 

@@ -1,6 +1,7 @@
 //! The sparse ops on CUDA: sorted keys become groups, groups become rows.
 
-use super::cuda::{FeatureArgs, GridArgs, scatter_keys};
+use super::cuda::{FeatureArgs, scatter_keys};
+use super::place::GridArgs;
 use super::sparse::{GatherDims, GatherTargets, GatherVoxels, GroupDims, GroupPoints, GroupTargets};
 use crate::cuda::{CloudArgs, Grid, KernelFamily, Launcher, Parts, Scan, Sort, SortMemory, clear};
 use crate::ops::scalar::{FLOATS, float_number};
