@@ -28,6 +28,16 @@ struct CloudArgs {
 const int PER_THREAD = 4;
 const int TILE_POINTS = 256 * PER_THREAD;
 
+// The row of a block's unit of work, and its tile there.
+struct Place { u64 row, tile; };
+inline Place place_of(const CloudArgs& cloud, u64 unit) {
+    if (cloud.rows == 1) return {0, unit};
+    // Dividing 64 bits takes as long as finding the cells of a thread's points.
+    if ((unit | cloud.tiles) >> 32) return {unit / cloud.tiles, unit % cloud.tiles};
+    const u32 row = u32(unit) / u32(cloud.tiles);
+    return {row, u32(unit) - row * u32(cloud.tiles)};
+}
+
 // Points of a row that exist: within 0..count whatever was given, and none where that is no length.
 inline i64 row_length(const CloudArgs& cloud, u64 row, bool reports) {
     if (!cloud.lengths) return cloud.count;

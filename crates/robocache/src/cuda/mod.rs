@@ -20,7 +20,7 @@ mod sys;
 mod tests;
 
 pub use buffer::DeviceBuffer;
-pub(crate) use clear::{CLEAR_KERNELS, clear};
+pub(crate) use clear::{CLEAR_KERNELS, clear, fill};
 pub(crate) use cloud::CloudArgs;
 pub use compile::{ARCHITECTURES, Compiled, KernelVariant};
 pub use device::{Gpu, GpuInfo, gpu, probe, synchronize};

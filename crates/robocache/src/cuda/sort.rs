@@ -56,9 +56,6 @@ pub(crate) struct DigitArgs {
 }
 
 impl DigitArgs {
-    /// For a kernel that makes no keys.
-    pub(crate) const NONE: Self = Self { histograms: std::ptr::null_mut(), passes: 0 };
-
     /// Bytes of shared memory that counting takes.
     pub(crate) fn shared(&self) -> u32 {
         self.passes as u32 * DIGITS as u32 * 4

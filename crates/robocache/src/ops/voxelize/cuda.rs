@@ -1,20 +1,22 @@
 //! `voxelize` on CUDA: the kernels, their arguments and the memory between them.
 
+use super::mark::{self, Mark, marks_grid};
+use super::place::GridArgs;
 use super::reduce_cuda::{SortedKeys, reduce_sorted};
-use super::{CountsIn, Dims, Grid, Reduce, Targets, Voxelize};
-use crate::cuda::{self, CloudArgs, DigitArgs, Finding, KernelFamily, Launcher, Parts, Sort, SortMemory, clear};
+use super::{CountsIn, Dims, Reduce, Targets, Voxelize};
+use crate::cuda::{self, CloudArgs, DigitArgs, Finding, KernelFamily, Launcher, Parts, Sort, SortMemory, clear, fill};
 use crate::ops::rows::bad_length;
 use crate::ops::scalar::{FLOATS, float_number};
 use crate::tensor::DType;
 use crate::{Error, Outputs, Result};
 
-/// Points to cells, by the points' type and what is made of them.
+/// Points to keys to sort by, by the points' type and the keys' width.
 pub(crate) static SCATTER_KERNELS: KernelFamily = KernelFamily {
     source: include_str!("scatter.cu"),
     headers: &[],
-    variants: || (0..16).collect(),
+    variants: || (0..8).collect(),
     entry: |number| {
-        let mode = ["bits", "counts", "keys_32", "keys_64"][number as usize / 4];
+        let mode = ["keys_32", "keys_64"][number as usize / 4];
         format!("rc_voxelize_{mode}_{}", FLOATS[number as usize % 4].0)
     },
     options: |number| {
@@ -26,10 +28,8 @@ pub(crate) static SCATTER_KERNELS: KernelFamily = KernelFamily {
     },
 };
 
-const BITS: u32 = 0;
-const COUNTS: u32 = 4;
-const KEYS: u32 = 8;
-const WIDE_KEYS: u32 = 12;
+const KEYS: u32 = 0;
+const WIDE_KEYS: u32 = 4;
 
 /// What is written to the grid, and bytes and type of an element.
 const WRITES: [(&str, u32, usize, &str); 12] = [
@@ -47,6 +47,12 @@ const WRITES: [(&str, u32, usize, &str); 12] = [
     ("count_float64", 3, 8, "double"),
 ];
 
+/// Vectors of 16 bytes that a thread asks for before it writes; those from counts take a word for
+/// each element.
+fn write_vectors(mode: u32, bytes: usize) -> usize {
+    if mode == 1 { 4 } else { bytes.min(4) }
+}
+
 /// The grid from bits or counts.
 pub(crate) static WRITE_KERNELS: KernelFamily = KernelFamily {
     source: include_str!("write.cu"),
@@ -59,32 +65,11 @@ pub(crate) static WRITE_KERNELS: KernelFamily = KernelFamily {
             format!("-DRC_MODE={mode}"),
             format!("-DRC_BYTES={bytes}"),
             format!("-DRC_NUMBER={kind}"),
+            format!("-DRC_VECTORS={}", write_vectors(mode, bytes)),
             format!("-DRC_ARGS_SIZE={}", size_of::<WriteArgs>()),
         ]
     },
 };
-
-/// Mirrors `rc::GridArgs` in `kernels/grid.cuh`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct GridArgs {
-    origin: [f64; 3],
-    size: [f64; 3],
-    shape: [i64; 3],
-    cells: u64,
-}
-
-impl GridArgs {
-    pub(super) fn new(grid: &Grid, points: DType, cells: u64) -> Self {
-        let rounded = |number: f64| if points == DType::F64 { number } else { f64::from(number as f32) };
-        Self {
-            origin: grid.origin.map(rounded),
-            size: grid.voxel_size.map(rounded),
-            shape: grid.shape.map(|cells| cells as i64),
-            cells,
-        }
-    }
-}
 
 /// Mirrors `Args` in scatter.cu.
 #[repr(C)]
@@ -95,7 +80,6 @@ struct ScatterArgs {
     cells: *mut u8,
     dropped: *mut i64,
     nowhere: u64,
-    looks: u64,
     digits: DigitArgs,
 }
 
@@ -145,6 +129,7 @@ pub(super) fn workspace(op: &Voxelize<'_>, dims: &Dims) -> Result<usize> {
     }
     let mut parts = Parts::default();
     match CountsIn::of(op, dims) {
+        CountsIn::Nothing if marks_grid(dims) => 0,
         CountsIn::Nothing => parts.add(mask_bytes(dims)),
         CountsIn::Workspace => parts.add(dims.all_cells.saturating_mul(4)),
         CountsIn::Counts | CountsIn::Out => 0,
@@ -171,12 +156,10 @@ pub(super) fn voxelize(
 /// As for [`Launcher::launch`].
 unsafe fn launch_scatter(launcher: &Launcher<'_>, mode: u32, points: DType, args: &ScatterArgs) -> Result<()> {
     let variant = mode + u32::from(float_number(points));
-    let mut grid = args.cloud.grid();
-    if mode >= KEYS {
-        // Blocks count digits for themselves first; the fewer there are, the less is added up.
-        let most = launcher.gpu().info().multiprocessors * 4;
-        grid = cuda::Grid { blocks: grid.blocks.min(most.max(1)), shared: args.digits.shared(), ..grid };
-    }
+    let grid = args.cloud.grid();
+    // Blocks count digits for themselves first; the fewer there are, the less is added up.
+    let most = launcher.gpu().info().multiprocessors * 4;
+    let grid = cuda::Grid { blocks: grid.blocks.min(most.max(1)), shared: args.digits.shared(), ..grid };
     // SAFETY: the caller's promise.
     unsafe { launcher.launch(&SCATTER_KERNELS, variant, grid, args) }
 }
@@ -196,15 +179,8 @@ pub(super) unsafe fn sort_points(
     sort: &Sort,
     memory: &SortMemory,
 ) -> Result<usize> {
-    let args = ScatterArgs {
-        cloud,
-        grid,
-        cells: memory.keys[0],
-        dropped: dropped.0,
-        nowhere,
-        looks: 0,
-        digits: sort.digits(memory),
-    };
+    let digits = sort.digits(memory);
+    let args = ScatterArgs { cloud, grid, cells: memory.keys[0], dropped: dropped.0, nowhere, digits };
     // SAFETY: the caller's promise.
     unsafe {
         clear(launcher, &[sort.state_area(memory), (dropped.0.cast(), dropped.1 * 8)])?;
@@ -226,28 +202,20 @@ impl Job<'_> {
         (self.targets.dropped.cast(), self.dims.cloud.batch * 8)
     }
 
-    fn cloud(&self) -> (CloudArgs, GridArgs) {
+    fn cloud_and_grid(&self) -> (CloudArgs, GridArgs) {
         let (op, dims) = (self.op, self.dims);
-        let cloud = CloudArgs::new(&op.points, op.lengths, &dims.cloud, op.check, crate::ops::VOXELIZE, self.launcher);
-        (cloud, GridArgs::new(&op.grid, op.points.dtype(), dims.cells as u64))
+        (
+            CloudArgs::new(&op.points, op.lengths, &dims.cloud, op.check, crate::ops::VOXELIZE, self.launcher),
+            GridArgs::new(&op.grid, op.points.dtype(), dims.cells as u64),
+        )
     }
 
-    /// Finds the cells of all points; `mode` tells what becomes of them.
-    fn scatter(&self, mode: u32, cells: *mut u8) -> Result<()> {
-        let (op, dims) = (self.op, self.dims);
-        let (cloud, grid) = self.cloud();
-        let args = ScatterArgs {
-            cloud,
-            grid,
-            cells,
-            dropped: self.targets.dropped,
-            nowhere: dims.all_cells as u64,
-            looks: u64::from(dims.cloud.count > dims.cells),
-            digits: DigitArgs::NONE,
-        };
+    /// Finds the cells of all points; `mark` tells what becomes of them.
+    fn mark(&self, mark: Mark, cells: *mut u8) -> Result<()> {
+        let (points, dropped) = (self.op.points.dtype(), self.targets.dropped);
         // SAFETY: the views were checked against dims and live on this GPU, as does the workspace;
         // the framework keeps them until the stream has passed.
-        unsafe { launch_scatter(self.launcher, mode, op.points.dtype(), &args) }
+        unsafe { mark::launch(self.launcher, mark, points, self.cloud_and_grid(), cells, dropped, self.dims) }
     }
 
     fn write(&self, name: &str, cells: *const u8) -> Result<()> {
@@ -255,9 +223,10 @@ impl Job<'_> {
         let variant = WRITES.iter().position(|(known, ..)| *known == name).unwrap_or(0);
         let args =
             WriteArgs { cells, out: self.targets.out, count: dims.all_cells as u64, fill: dims.fill, one: dims.one };
-        let vectors = args.count.div_ceil(16 / dims.dtype.size() as u64);
-        // SAFETY: as in `scatter`.
-        unsafe { self.launcher.launch(&WRITE_KERNELS, variant as u32, cuda::Grid::for_items(vectors), &args) }
+        let (_, mode, bytes, _) = WRITES[variant];
+        let items = args.count.div_ceil((16 / bytes * write_vectors(mode, bytes)) as u64);
+        // SAFETY: as in `mark`.
+        unsafe { self.launcher.launch(&WRITE_KERNELS, variant as u32, cuda::Grid::for_items(items), &args) }
     }
 
     /// Occupancy and counts.
@@ -265,19 +234,33 @@ impl Job<'_> {
         let (op, dims) = (self.op, self.dims);
         let bits = 8 * dims.dtype.size();
         let counts = match CountsIn::of(op, dims) {
+            CountsIn::Nothing if marks_grid(dims) => {
+                let (out, size) = (self.targets.out, dims.dtype.size());
+                let (dropped, bytes) = self.dropped_area();
+                // SAFETY: as in `mark`.
+                unsafe {
+                    fill(self.launcher, &[(out, dims.all_cells * size, dims.fill, size), (dropped, bytes, 0, 8)])?
+                };
+                return self.mark(Mark::Grid, out);
+            }
             CountsIn::Nothing => {
-                // SAFETY: as in `scatter`.
+                // SAFETY: as in `mark`.
                 unsafe { clear(self.launcher, &[(self.scratch, mask_bytes(dims)), self.dropped_area()])? };
-                self.scatter(BITS, self.scratch)?;
+                let (points, dropped) = (op.points.dtype(), self.targets.dropped);
+                // SAFETY: as in `mark`.
+                unsafe {
+                    let cloud = self.cloud_and_grid();
+                    mark::launch_bits(self.launcher, points, cloud, self.scratch, dropped, dims)?;
+                }
                 return self.write(&format!("bits_{bits}"), self.scratch);
             }
             CountsIn::Counts => self.targets.counts.cast(),
             CountsIn::Out => self.targets.out,
             CountsIn::Workspace => self.scratch,
         };
-        // SAFETY: as in `scatter`.
+        // SAFETY: as in `mark`.
         unsafe { clear(self.launcher, &[(counts, dims.all_cells * 4), self.dropped_area()])? };
-        self.scatter(COUNTS, counts)?;
+        self.mark(Mark::Counts, counts)?;
         match op.reduce {
             Reduce::Count if counts == self.targets.out => Ok(()),
             Reduce::Count => self.write(&format!("count_{}", dims.dtype), counts),
@@ -298,10 +281,10 @@ impl Job<'_> {
             values: plan.values.map(|part| at(part).cast()),
             state: at(plan.state).cast(),
         };
-        let (cloud, grid) = self.cloud();
+        let (cloud, grid) = self.cloud_and_grid();
         let dropped = (self.targets.dropped, dims.cloud.batch);
         let (points, nowhere) = (op.points.dtype(), dims.all_cells as u64);
-        // SAFETY: as in `scatter`; the workspace has these parts.
+        // SAFETY: as in `mark`; the workspace has these parts.
         unsafe {
             let sorted = sort_points(self.launcher, points, cloud, grid, dropped, nowhere, &plan.sort, &memory)?;
             let keys = SortedKeys { keys: memory.keys[sorted], order: memory.values[sorted], wide: plan.sort.wide };

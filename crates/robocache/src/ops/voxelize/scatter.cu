@@ -1,13 +1,13 @@
-// Points to cells: bits of occupied cells, counts, or a key for each point to sort by, and how many keys
-// have each digit.
-// Host twin: `Finder` in cpu.rs.
+// Points to cells: a key for each point to sort by, and how many keys have each digit. Occupied cells and
+// counts are in mark.cu.
+// Host twin: `Finder` in find.rs.
 // Grid: one block of 256 threads per (row, tile of 1024 points), in turns where there are too many.
-// Preconditions: bits, counts, histograms and dropped are 0 before. Nothing is assumed of the points and lengths
+// Preconditions: histograms and dropped are 0 before. Nothing is assumed of the points and lengths
 //   themselves.
 // Determinism: the same bits on every run: all additions are of integers. Tolerance against the CPU:
 //   none, the same bits.
 //
-// RC_POINT: element type; RC_MODE: 0 bits, 1 counts, 2 keys of 32 bits, 3 keys of 64; RC_ARGS_SIZE.
+// RC_POINT: element type; RC_MODE: 0 keys of 32 bits, 1 keys of 64; RC_ARGS_SIZE.
 #include "rc.cuh"
 #include "cloud.cuh"
 #include "digits.cuh"
@@ -22,10 +22,9 @@ typedef Number<Point>::Compute Compute;
 struct Args {
     CloudArgs cloud;
     GridArgs grid;
-    void* cells;   // words of bits, counts, or keys
+    void* cells;   // keys
     u64* dropped;  // [rows], or null
     u64 nowhere;   // the key of padding and of what was dropped
-    u64 looks;     // whether to look at a cell before it is marked
     DigitArgs digits;  // of keys
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
@@ -40,54 +39,6 @@ inline bool in_one_cell(const i64* cells) {
 }
 
 #if RC_MODE == 0
-// Where most points find their cell empty, they are marked without a look. Else a cell that was seen
-// before costs a load that the nearest cache answers; an old answer does no harm, but for its cost:
-// so equal cells of a warp are marked at once.
-void mark(u32* bits, const i64* cells, bool looks) {
-    const u32 lane = threadIdx.x & 31;
-    const bool one = in_one_cell(cells);
-    if (one && lane != 0) return;
-    const u32 here = one ? 1u : ~0u;
-    bool fresh[PER_THREAD];
-    #pragma unroll
-    for (int p = 0; p < PER_THREAD; p++) fresh[p] = cells[p] >= 0 && (p == 0 || cells[p] != cells[p - 1]);
-    if (looks) {
-        u32 words[PER_THREAD];
-        #pragma unroll
-        for (int p = 0; p < PER_THREAD; p++) words[p] = fresh[p] ? bits[cells[p] >> 5] : 0;
-        #pragma unroll
-        for (int p = 0; p < PER_THREAD; p++) fresh[p] = fresh[p] && !(words[p] >> (cells[p] & 31) & 1);
-    }
-    #pragma unroll
-    for (int p = 0; p < PER_THREAD; p++) {
-        if (looks) {
-            if (!__any_sync(here, fresh[p])) continue;
-            const u32 peers = __match_any_sync(here, fresh[p] ? cells[p] : i64(-1));
-            fresh[p] = fresh[p] && (peers & ((1u << lane) - 1)) == 0;
-        }
-        if (fresh[p]) atomicOr(bits + (cells[p] >> 5), 1u << (cells[p] & 31));
-    }
-}
-#endif
-
-#if RC_MODE == 1
-// Equal cells of a warp are added at once, so that crowded cells do not wait in line.
-void count(i32* counts, const i64* cells) {
-    if (in_one_cell(cells)) {
-        if ((threadIdx.x & 31) == 0 && cells[0] >= 0) atomicAdd(counts + cells[0], 32 * PER_THREAD);
-        return;
-    }
-    #pragma unroll
-    for (int p = 0; p < PER_THREAD; p++) {
-        const u32 peers = __match_any_sync(~0u, cells[p]);
-        const bool leads = (peers & ((1u << (threadIdx.x & 31)) - 1)) == 0;
-        if (leads && cells[p] >= 0) atomicAdd(counts + cells[p], __popc(peers));
-    }
-}
-#endif
-
-#if RC_MODE >= 2
-#if RC_MODE == 2
 typedef u32 Key;
 #else
 typedef u64 Key;
@@ -122,14 +73,11 @@ void write_keys(const Args& args, const i64* cells, u64 at, i64 there, u32* coun
     for (int p = 0; p < PER_THREAD; p++)
         if (p < there) count_digits(args.digits, counts, keys[p], 1);
 }
-#endif
 
 extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant__ Args args) {
-#if RC_MODE >= 2
     extern __shared__ __align__(16) unsigned char shared[];
     u32* counts = (u32*)shared;  // [passes][256]
     clear_digits(args.digits, counts);
-#endif
     const u64 units = args.cloud.rows * args.cloud.tiles;
     for (u64 unit = blockIdx.x; unit < units; unit += gridDim.x) {
         const u64 row = unit / args.cloud.tiles, tile = unit % args.cloud.tiles;
@@ -149,15 +97,7 @@ extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant
             lost = __reduce_add_sync(~0u, lost);
             if (lost && (threadIdx.x & 31) == 0) atomicAdd((unsigned long long*)args.dropped + row, (unsigned long long)lost);
         }
-#if RC_MODE == 0
-        mark((u32*)args.cells, cells, args.looks);
-#elif RC_MODE == 1
-        count((i32*)args.cells, cells);
-#else
         write_keys(args, cells, row * u64(args.cloud.count) + u64(first), args.cloud.count - first, counts);
-#endif
     }
-#if RC_MODE >= 2
     add_digits(args.digits, counts);
-#endif
 }

@@ -1,6 +1,7 @@
 //! The sparse ops on CUDA: sorted keys become groups, groups become rows.
 
-use super::cuda::{GridArgs, sort_points};
+use super::cuda::sort_points;
+use super::place::GridArgs;
 use super::reduce_cuda::FeatureArgs;
 use super::sparse::{GatherDims, GatherTargets, GatherVoxels, GroupDims, GroupPoints, GroupTargets};
 use crate::cuda::{CloudArgs, Grid, KernelFamily, Launcher, Parts, Scan, Sort, SortMemory};

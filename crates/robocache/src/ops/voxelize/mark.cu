@@ -1,0 +1,150 @@
+// Points to cells: bits of occupied cells, counts, or occupied cells in the grid itself.
+// Host twin: `Finder` in find.rs.
+// Grid: one block of 256 threads per (row, tile of 1024 points), in turns where there are too many.
+// Preconditions: bits, counts and dropped are 0 before, a grid is filled. Nothing is assumed of the
+//   points and lengths themselves.
+// Determinism: the same bits on every run: all additions are of integers, and all stores to a cell are
+//   of the same pattern. Tolerance against the CPU: none, the same bits.
+//
+// RC_POINT: element type; RC_MODE: 0 bits, 1 counts, 2 the grid; RC_ARGS_SIZE.
+#include "rc.cuh"
+#include "cloud.cuh"
+#include "grid.cuh"
+
+using namespace rc;
+
+typedef RC_POINT Point;
+typedef Number<Point>::Compute Compute;
+
+// Mirrors `MarkArgs` in mark.rs.
+struct Args {
+    CloudArgs cloud;
+    GridArgs grid;
+    void* cells;   // words of bits, counts, or the grid
+    u64* dropped;  // [rows], or null
+    u64 one;       // what is stored in the grid
+    u32 bytes;     // of an element of the grid
+    u32 looks;     // whether to look at a cell before its bit is set
+};
+static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
+
+// Whether a point is the first of its cell, as far as its thread knows.
+template <class Cell> bool is_new(const Cell* cells, int p) {
+    return cells[p] != Cell(~Cell(0)) && (p == 0 || cells[p] != cells[p - 1]);
+}
+
+// Whether points that follow each other in a warp share a cell: only then it pays to look for all
+// that do, which takes longer than a few additions more.
+template <class Cell> bool crowded(const Cell* cells) {
+    const Cell none = Cell(~Cell(0)), next = __shfl_down_sync(~0u, cells[0], 1);
+    bool same = cells[PER_THREAD - 1] == next && next != none;
+    #pragma unroll
+    for (int p = 1; p < PER_THREAD; p++) same |= cells[p] == cells[p - 1] && cells[p] != none;
+    return __any_sync(~0u, same);
+}
+
+#if RC_MODE == 0
+// Where most points find their cell empty, they are marked without a look. Else the nearest cache is
+// asked first, where a cell that this multiprocessor saw long ago may still look empty, then the one
+// that all share: a load costs half of what a mark does. An old answer does no harm.
+template <class Cell> void mark(const Args& args, u64 start, const Cell* cells) {
+    u32* bits = (u32*)args.cells + (start >> 5);
+    const Cell shift = start & 31;
+    bool fresh[PER_THREAD];
+    #pragma unroll
+    for (int p = 0; p < PER_THREAD; p++) fresh[p] = is_new(cells, p);
+    if (args.looks) {
+        u32 words[PER_THREAD];
+        #pragma unroll
+        for (int round = 0; round < 2; round++) {
+            #pragma unroll
+            for (int p = 0; p < PER_THREAD; p++) {
+                const u32* word = bits + ((cells[p] + shift) >> 5);
+                words[p] = fresh[p] ? (round == 0 ? *word : __ldcg(word)) : 0;
+            }
+            #pragma unroll
+            for (int p = 0; p < PER_THREAD; p++) fresh[p] = fresh[p] && !(words[p] >> ((cells[p] + shift) & 31) & 1);
+        }
+    }
+    const bool crowd = crowded(cells);
+    #pragma unroll
+    for (int p = 0; p < PER_THREAD; p++) {
+        if (crowd && __any_sync(~0u, fresh[p])) {
+            const u32 peers = __match_any_sync(~0u, fresh[p] ? cells[p] : Cell(~Cell(0)));
+            fresh[p] = fresh[p] && (peers & ((1u << (threadIdx.x & 31)) - 1)) == 0;
+        }
+        if (fresh[p]) atomicOr(bits + ((cells[p] + shift) >> 5), 1u << ((cells[p] + shift) & 31));
+    }
+}
+#endif
+
+#if RC_MODE == 1
+// Equal cells of a warp are added at once, so that crowded cells do not wait in line.
+template <class Cell> void mark(const Args& args, u64 start, const Cell* cells) {
+    const Cell none = Cell(~Cell(0));
+    i32* counts = (i32*)args.cells + start;
+    if (!crowded(cells)) {
+        #pragma unroll
+        for (int p = 0; p < PER_THREAD; p++)
+            if (cells[p] != none) atomicAdd(counts + cells[p], 1);
+        return;
+    }
+    const Cell first = __shfl_sync(~0u, cells[0], 0);
+    bool same = true;
+    #pragma unroll
+    for (int p = 0; p < PER_THREAD; p++) same &= cells[p] == first;
+    const u32 lane = threadIdx.x & 31;
+    if (__all_sync(~0u, same)) {
+        if (lane == 0) atomicAdd(counts + first, 32 * PER_THREAD);
+        return;
+    }
+    #pragma unroll
+    for (int p = 0; p < PER_THREAD; p++) {
+        const u32 peers = __match_any_sync(~0u, cells[p]);
+        if (cells[p] != none && (peers & ((1u << lane) - 1)) == 0) atomicAdd(counts + cells[p], __popc(peers));
+    }
+}
+#endif
+
+#if RC_MODE == 2
+template <class Element, class Cell> void put(const Args& args, u64 start, const Cell* cells) {
+    Element* grid = (Element*)args.cells + start;
+    #pragma unroll
+    for (int p = 0; p < PER_THREAD; p++)
+        if (is_new(cells, p)) grid[cells[p]] = Element(args.one);
+}
+
+template <class Cell> void mark(const Args& args, u64 start, const Cell* cells) {
+    if (args.bytes == 1) put<u8>(args, start, cells);
+    else if (args.bytes == 4) put<u32>(args, start, cells);
+    else if (args.bytes == 2) put<u16>(args, start, cells);
+    else put<u64>(args, start, cells);
+}
+#endif
+
+// The tile's points of this thread; Cell holds the cells of a row, and ~0 for none.
+template <class Cell> void mark_tile(const Args& args, u64 row, u64 tile) {
+    const i64 length = row_length(args.cloud, row, tile == 0 && threadIdx.x == 0);
+    const i64 first = i64(tile) * TILE_POINTS + threadIdx.x * PER_THREAD;
+    Compute points[PER_THREAD][3];
+    load_points<Point>(args.cloud, row, first, length, points);
+    Cell cells[PER_THREAD];
+    find_cells<PER_THREAD>(args.grid, points, cells);
+    if (args.dropped) {
+        u32 lost = 0;
+        #pragma unroll
+        for (int p = 0; p < PER_THREAD; p++) lost += cells[p] == Cell(~Cell(0)) && first + p < length;
+        lost = __reduce_add_sync(~0u, lost);
+        if (lost && (threadIdx.x & 31) == 0) atomicAdd((unsigned long long*)args.dropped + row, (unsigned long long)lost);
+    }
+    mark(args, row * args.grid.cells, cells);
+}
+
+extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant__ Args args) {
+    const u64 units = args.cloud.rows * args.cloud.tiles;
+    for (u64 unit = blockIdx.x; unit < units; unit += gridDim.x) {
+        const Place place = place_of(args.cloud, unit);
+        if (args.grid.narrow) mark_tile<u32>(args, place.row, place.tile);
+        else mark_tile<u64>(args, place.row, place.tile);
+    }
+}

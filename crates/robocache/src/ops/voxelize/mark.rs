@@ -1,0 +1,213 @@
+//! Occupied cells and counts on CUDA: points to bits, counts, or the grid itself.
+
+use super::Dims;
+use super::place::GridArgs;
+use crate::Result;
+use crate::cuda::{CloudArgs, GpuInfo, Grid, KernelFamily, Launcher};
+use crate::ops::scalar::{FLOATS, float_number};
+use crate::tensor::DType;
+
+/// Grids of this many bytes stay in the cache that all multiprocessors share, where a single cell is
+/// stored as fast as its bit is set: bits and a pass over them are saved. Larger ones would be read
+/// and written once more for every cell.
+const NEAR_GRID: usize = 16 << 20;
+
+/// Points to cells, by the points' type and what is made of them.
+pub(crate) static MARK_KERNELS: KernelFamily = KernelFamily {
+    source: include_str!("mark.cu"),
+    headers: &[],
+    variants: || (0..12).collect(),
+    entry: |number| {
+        let mode = ["bits", "counts", "grid"][number as usize / 4];
+        format!("rc_voxelize_{mode}_{}", FLOATS[number as usize % 4].0)
+    },
+    options: |number| {
+        vec![
+            format!("-DRC_POINT={}", FLOATS[number as usize % 4].1),
+            format!("-DRC_MODE={}", number / 4),
+            format!("-DRC_ARGS_SIZE={}", size_of::<MarkArgs>()),
+        ]
+    },
+};
+
+/// Points to bits by way of shared memory, by the points' type. Those of 64 bits spend their time on
+/// dividing, and take more registers than so many threads have.
+pub(crate) static NEAR_KERNELS: KernelFamily = KernelFamily {
+    source: include_str!("near.cu"),
+    headers: &[],
+    variants: || (0..3).collect(),
+    entry: |number| format!("rc_voxelize_near_{}", FLOATS[number as usize].0),
+    options: |number| {
+        vec![format!("-DRC_POINT={}", FLOATS[number as usize].1), format!("-DRC_ARGS_SIZE={}", size_of::<NearArgs>())]
+    },
+};
+
+/// What becomes of a point's cell.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Mark {
+    /// A bit is set.
+    Bits = 0,
+    /// An `i32` is counted up.
+    Counts = 4,
+    /// An element of the grid becomes 1.
+    Grid = 8,
+}
+
+/// Mirrors `Args` in mark.cu.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct MarkArgs {
+    cloud: CloudArgs,
+    grid: GridArgs,
+    cells: *mut u8,
+    dropped: *mut i64,
+    one: u64,
+    bytes: u32,
+    looks: u32,
+}
+
+/// Mirrors `Args` in near.cu.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct NearArgs {
+    cloud: CloudArgs,
+    grid: GridArgs,
+    bits: *mut u8,
+    dropped: *mut i64,
+    share: i64,
+    parts: u32,
+    words: u32,
+}
+
+/// Threads of a block in near.cu, and shared memory that is not for bits.
+const NEAR_THREADS: u32 = 1024;
+const OTHER_SHARED: u32 = 1024;
+/// Points from which on merging what blocks have found is the smaller part.
+const NEAR_POINTS: usize = 1 << 20;
+
+/// How points are handed to blocks that hold bits in shared memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Near {
+    /// Blocks that read the same points, each for its part of the grid.
+    parts: u32,
+    /// Words of a part.
+    words: u32,
+    groups: u32,
+    /// Points of a group.
+    share: usize,
+}
+
+impl Near {
+    /// `None` where bits are better set in global memory: for several rows, few points for each cell,
+    /// or a grid of more than two parts, whose points would be read too often.
+    fn plan(gpu: &GpuInfo, rows: usize, points: usize, cells: usize) -> Option<Self> {
+        if rows != 1 || points < NEAR_POINTS || points / 2 < cells {
+            return None;
+        }
+        let words = u32::try_from(cells.div_ceil(32)).ok()?;
+        let parts = words.div_ceil(gpu.shared_memory.saturating_sub(OTHER_SHARED) / 4).max(1);
+        let groups = gpu.multiprocessors / parts;
+        if parts > 2 || groups == 0 {
+            return None;
+        }
+        // Four points are read at once; a warp's worth keeps its loads together.
+        let share = points.div_ceil(groups as usize).next_multiple_of(128);
+        Some(Self { parts, words: words.div_ceil(parts), groups, share })
+    }
+}
+
+/// Sets the bits of all occupied cells.
+///
+/// # Safety
+/// As for [`Launcher::launch`].
+pub(super) unsafe fn launch_bits(
+    launcher: &Launcher<'_>,
+    points: DType,
+    (cloud, grid): (CloudArgs, GridArgs),
+    bits: *mut u8,
+    dropped: *mut i64,
+    dims: &Dims,
+) -> Result<()> {
+    let near = Near::plan(launcher.gpu().info(), dims.cloud.batch, dims.cloud.count, dims.cells);
+    let Some(near) = near.filter(|_| points != DType::F64) else {
+        // SAFETY: the caller's promise.
+        return unsafe { launch(launcher, Mark::Bits, points, (cloud, grid), bits, dropped, dims) };
+    };
+    let Near { parts, words, groups, share } = near;
+    let args = NearArgs { cloud, grid, bits, dropped, share: share as i64, parts, words };
+    let blocks = Grid { blocks: groups * parts, threads: NEAR_THREADS, shared: words * 4 };
+    // SAFETY: the caller's promise; the parts hold all cells of the one row.
+    unsafe { launcher.launch(&NEAR_KERNELS, u32::from(float_number(points)), blocks, &args) }
+}
+
+/// Whether occupancy is stored in the grid at once. With more points than cells, most would be stored
+/// again, and looking at bits is cheaper.
+pub(super) fn marks_grid(dims: &Dims) -> bool {
+    dims.cloud.count <= dims.cells && dims.all_cells.saturating_mul(dims.dtype.size()) <= NEAR_GRID
+}
+
+/// Marks the cells of all points in `cells`, which holds what `mark` says.
+///
+/// # Safety
+/// As for [`Launcher::launch`].
+pub(super) unsafe fn launch(
+    launcher: &Launcher<'_>,
+    mark: Mark,
+    points: DType,
+    (cloud, grid): (CloudArgs, GridArgs),
+    cells: *mut u8,
+    dropped: *mut i64,
+    dims: &Dims,
+) -> Result<()> {
+    let args = MarkArgs {
+        cloud,
+        grid,
+        cells,
+        dropped,
+        one: dims.one,
+        bytes: dims.dtype.size() as u32,
+        looks: u32::from(dims.cloud.count > dims.cells),
+    };
+    let variant = mark as u32 + u32::from(float_number(points));
+    // SAFETY: the caller's promise.
+    unsafe { launcher.launch(&MARK_KERNELS, variant, cloud.grid(), &args) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpu(multiprocessors: u32, shared_memory: u32) -> GpuInfo {
+        GpuInfo {
+            ordinal: 0,
+            name: String::new(),
+            capability: (9, 0),
+            memory: 0,
+            multiprocessors,
+            shared_memory,
+            driver: String::new(),
+            refusal: None,
+        }
+    }
+
+    #[test]
+    fn parts_hold_all_cells_and_groups_all_points() {
+        let h200 = gpu(132, 232_448);
+        for (points, cells) in
+            [(10_000_000, 128 * 128 * 128), (1 << 20, 1), (3_000_001, 1_200_007), (1 << 24, 1_851_392)]
+        {
+            let near = Near::plan(&h200, 1, points, cells).unwrap();
+            assert!(near.parts as usize * near.words as usize * 32 >= cells, "{near:?}");
+            assert!(near.words * 4 + OTHER_SHARED <= h200.shared_memory && near.groups * near.parts <= 132, "{near:?}");
+            assert!(near.share * near.groups as usize >= points && near.share.is_multiple_of(4), "{near:?}");
+        }
+        assert_eq!(Near::plan(&h200, 1, 10_000_000, 1 << 21).map(|near| near.parts), Some(2));
+        // Too many rows, cells for the points, cells for shared memory, too few points.
+        assert_eq!(Near::plan(&h200, 2, 10_000_000, 1 << 21), None);
+        assert_eq!(Near::plan(&h200, 1, 4_000_000, 1 << 21), None);
+        assert_eq!(Near::plan(&h200, 1, 1 << 28, 1 << 22), None);
+        assert_eq!(Near::plan(&h200, 1, 1000, 10), None);
+        assert_eq!(Near::plan(&gpu(170, 101_376), 1, 10_000_000, 1 << 21), None);
+        assert_eq!(Near::plan(&gpu(1, 232_448), 1, 10_000_000, 1 << 21), None);
+    }
+}
