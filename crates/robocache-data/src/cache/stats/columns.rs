@@ -4,7 +4,7 @@ use half::{bf16, f16};
 use robocache::tensor::{Element, F8E4M3, F8E5M2};
 use serde::{Deserialize, Serialize};
 
-use super::super::sketch::{Real, Scratch, Sketch, vector};
+use super::super::sketch::{Real, Sketch, vector};
 use super::{PARTS, Summary};
 
 /// Rows whose numbers are gathered per component at a time.
@@ -159,6 +159,11 @@ impl<T: Real> Column<T> {
         });
     }
 
+    /// Makes the sketch as small as it is written.
+    pub(super) fn settle(&mut self) {
+        self.sketch.settle();
+    }
+
     pub(super) fn summarise(&self, summary: &mut Summary) {
         let quantiles = self.sketch.quantiles(PARTS, self.moments.low, self.moments.high);
         summary.push(self.moments, quantiles, (self.nan, self.infinite));
@@ -192,12 +197,11 @@ pub(super) fn widened(columns: &[Column<f32>]) -> Vec<Column<f64>> {
 }
 
 pub(super) fn merge_columns<T: Real>(own: &mut [Column<T>], others: &[Column<T>]) {
-    let mut scratch = Scratch::default();
     for (own, other) in own.iter_mut().zip(others) {
         own.moments.merge(&other.moments);
         own.nan = own.nan.saturating_add(other.nan);
         own.infinite = own.infinite.saturating_add(other.infinite);
-        own.sketch.merge(&other.sketch, &mut scratch);
+        own.sketch.merge(&other.sketch);
     }
 }
 
@@ -207,12 +211,11 @@ pub(super) fn fill<E: Number, T: Real>(columns: &mut [Column<T>], rows: &[E], co
     if width == 0 {
         return;
     }
-    let mut scratch = Scratch::default();
     for block in rows.chunks((BLOCK / width).clamp(16, ROWS) * width) {
         for (at, column) in columns.iter_mut().enumerate() {
             let mut rest = block;
             while rest.len() >= width {
-                let room = column.sketch.room(&mut scratch) * width;
+                let room = column.sketch.room() * width;
                 let (now, later) = rest.split_at(rest.len().min(room));
                 column.add(now.chunks_exact(width).map(|row| convert(row[at])));
                 rest = later;
