@@ -98,6 +98,8 @@ real!(f64, u64, 1 << 14);
 pub(crate) struct Sketch<T: Real> {
     /// Numbers that wait to become a chunk.
     waiting: Vec<T>,
+    /// The smallest and the largest of them.
+    span: (T, T),
     /// Sorted; level h has weight 2^h.
     levels: Vec<Vec<T::Key>>,
     /// Numbers that the levels stand for.
@@ -108,7 +110,7 @@ pub(crate) struct Sketch<T: Real> {
 
 impl<T: Real> Default for Sketch<T> {
     fn default() -> Self {
-        Self { waiting: Vec::new(), levels: Vec::new(), held: 0, turns: 0 }
+        Self { waiting: Vec::new(), span: T::BEYOND, levels: Vec::new(), held: 0, turns: 0 }
     }
 }
 
@@ -123,20 +125,31 @@ impl<T: Real> Sketch<T> {
         while !values.is_empty() {
             let (now, later) = values.split_at(values.len().min(self.room()));
             self.waiting.extend_from_slice(now);
+            self.reach(vector::bounds(now));
             values = later;
         }
     }
 
     /// Adds up to [`room`](Self::room) numbers as they come, after `judge` has looked at them and left
-    /// out what is not finite.
-    pub(crate) fn add_from(&mut self, values: impl Iterator<Item = T>, judge: impl FnOnce(&mut Vec<T>, usize)) {
+    /// out what is not finite; it gives the smallest and the largest of them.
+    pub(crate) fn add_from(
+        &mut self,
+        values: impl Iterator<Item = T>,
+        judge: impl FnOnce(&mut Vec<T>, usize) -> (T, T),
+    ) {
         let first = self.waiting.len();
         // Most streams are short or fill chunks: growing step by step would copy most of a chunk once more.
         if first > T::CHUNK / 16 {
             self.waiting.reserve_exact(T::CHUNK - first);
         }
         self.waiting.extend(values);
-        judge(&mut self.waiting, first);
+        let span = judge(&mut self.waiting, first);
+        self.reach(span);
+    }
+
+    fn reach(&mut self, (low, high): (T, T)) {
+        let (lowest, highest) = self.span;
+        self.span = (if low < lowest { low } else { lowest }, if high > highest { high } else { highest });
     }
 
     /// How many numbers can be added before the next call; never 0.
@@ -161,7 +174,7 @@ impl<T: Real> Sketch<T> {
     pub(crate) fn widened(&self) -> Sketch<f64> {
         let wide = |run: &Vec<T::Key>| run.iter().map(|&key| T::from_key(key).into().to_key()).collect();
         let levels = self.levels.iter().map(wide).collect();
-        let mut sketch = Sketch { waiting: Vec::new(), levels, held: self.held, turns: self.turns };
+        let mut sketch = Sketch { levels, held: self.held, turns: self.turns, ..Sketch::default() };
         let waiting: Vec<f64> = self.waiting.iter().map(|&value| value.into()).collect();
         sketch.add(&waiting);
         sketch
@@ -206,6 +219,7 @@ impl<T: Real> Sketch<T> {
     /// first, whose errors are the smallest.
     pub(crate) fn settle(&mut self) {
         let mut first = std::mem::take(&mut self.waiting);
+        let span = std::mem::replace(&mut self.span, T::BEYOND);
         self.held += first.len() as u64;
         // What will be left out in any case is not sorted first.
         let level = if self.levels.is_empty() {
@@ -216,7 +230,7 @@ impl<T: Real> Sketch<T> {
         let whole = first.len() >> level << level;
         if level > 0 && whole > 0 {
             let start = self.turn();
-            let run = picked(&mut first[..whole], 1 << level, start);
+            let run = picked(&mut first[..whole], span, 1 << level, start);
             self.put(level, &run);
             first.drain(..whole);
         }
@@ -233,8 +247,9 @@ impl<T: Real> Sketch<T> {
         let level = many.max(1).ilog2().div_ceil(2) as usize + 1;
         let level = level.max(T::CHUNK.ilog2() as usize - PICKED.ilog2() as usize);
         let start = self.turn();
-        let run = picked(&mut self.waiting, 1 << level, start);
+        let run = picked(&mut self.waiting, self.span, 1 << level, start);
         self.waiting.clear();
+        self.span = T::BEYOND;
         self.put(level, &run);
         self.held += T::CHUNK as u64;
         self.shrink(ROOM, allowance);

@@ -73,21 +73,21 @@ struct Picks<K> {
 }
 
 /// One of every `stride` numbers in order, first that at `start` modulo `stride`. The stride is a power of 2 and
-/// divides the number of values, which are no more than 2^15 and are left in some order.
-pub(super) fn picked<T: Real>(values: &mut [T], stride: usize, start: usize) -> Vec<T::Key> {
+/// divides the number of values, which are no more than 2^15, lie between those of `span` and are left in some order.
+pub(super) fn picked<T: Real>(values: &mut [T], span: (T, T), stride: usize, start: usize) -> Vec<T::Key> {
     let few = (values.len() / ROUGH).min(stride * (REPEATS - 1)).clamp(1, 254);
     // Signals are smooth: the last of a bucket is its largest while they rise. A choice by chance has no bias.
     let last = start / stride % 2 == 0;
     let picked = Vec::with_capacity(values.len() / stride);
     let mut picks = Picks { stride, next: start % stride, few: few as u8, last, picked };
-    SCRATCH.with_borrow_mut(|scratch| picks.pick(values, scratch, DEPTH));
+    SCRATCH.with_borrow_mut(|scratch| picks.pick(values, span, scratch, DEPTH));
     picks.picked
 }
 
 impl<K: Copy + Ord> Picks<K> {
     /// Of the numbers that come next in order, which may lie in any.
-    fn pick<T: Real<Key = K>>(&mut self, values: &mut [T], scratch: &mut Scratch, depth: usize) {
-        let (low, high) = vector::bounds(values);
+    fn pick<T: Real<Key = K>>(&mut self, values: &mut [T], span: (T, T), scratch: &mut Scratch, depth: usize) {
+        let (low, high) = span;
         if low == high {
             return self.take(values);
         }
@@ -130,7 +130,7 @@ impl<K: Copy + Ord> Picks<K> {
             let mut own = Picks { next, picked: Vec::new(), ..*self };
             let numbers = &mut dealt[start..start + len];
             if len > MANY {
-                own.pick(numbers, scratch, depth - 1);
+                own.pick(numbers, vector::bounds(numbers), scratch, depth - 1);
             } else {
                 numbers.sort_unstable_by_key(|value| value.to_key());
                 own.take(numbers);

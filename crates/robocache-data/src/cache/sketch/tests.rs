@@ -188,7 +188,8 @@ fn picks_are_near_their_ranks_and_stand_for_all() {
             for start in 0..3 {
                 let (mut values, mut sorted) = narrow(&made(make, count, 9));
                 sorted.sort_unstable_by(f64::total_cmp);
-                let picks = picked(&mut values, stride, start * stride + start);
+                let span = vector::bounds(&values);
+                let picks = picked(&mut values, span, stride, start * stride + start);
                 assert_eq!(picks.len(), count / stride, "{name}");
                 assert!(picks.is_sorted(), "{name}");
                 // The most that a bucket of numbers that are not told apart can hold.

@@ -79,23 +79,24 @@ pub(super) struct Moments {
 }
 
 impl Moments {
-    /// Of numbers that are not empty, or `None` where some are not finite.
-    fn of<T: Real>(values: &[T]) -> Option<Self> {
+    /// Of numbers that are not empty, with the smallest and the largest; `None` where some are not finite.
+    fn of<T: Real>(values: &[T]) -> Option<(Self, (T, T))> {
         // Distances from a number among them stay small where all are far from 0.
         let origin: f64 = (*values.first()?).into();
         let (sum, squares) = vector::sums(values, origin);
         if !squares.is_finite() {
-            return Self::of_extremes(values);
+            return Some((Self::of_extremes(values)?, vector::bounds(values)));
         }
         let count = values.len() as f64;
         let (low, high) = vector::bounds(values);
-        Some(Self {
+        let all = Self {
             count: values.len() as u64,
             low: low.into(),
             high: high.into(),
             mean: origin + sum / count,
             squares: (squares - sum * sum / count).max(0.0),
-        })
+        };
+        Some((all, (low, high)))
     }
 
     /// The same one by one: numbers whose squares overflow come here, and those that are not finite.
@@ -151,11 +152,12 @@ impl<T: Real> Column<T> {
     fn add(&mut self, values: impl Iterator<Item = T>) {
         let Self { moments, nan, infinite, sketch } = self;
         sketch.add_from(values, |all, first| {
-            let own = Moments::of(&all[first..]).unwrap_or_else(|| {
+            let (own, span) = Moments::of(&all[first..]).unwrap_or_else(|| {
                 drop_infinite(all, first, (nan, infinite));
-                Moments::of(&all[first..]).unwrap_or_default()
+                Moments::of(&all[first..]).unwrap_or((Moments::default(), T::BEYOND))
             });
             moments.merge(&own);
+            span
         });
     }
 
