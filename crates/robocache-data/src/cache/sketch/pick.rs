@@ -77,7 +77,7 @@ struct Picks<K> {
 pub(super) fn picked<T: Real>(values: &mut [T], span: (T, T), stride: usize, start: usize) -> Vec<T::Key> {
     let few = (values.len() / ROUGH).min(stride * (REPEATS - 1)).clamp(1, 254);
     // Signals are smooth: the last of a bucket is its largest while they rise. A choice by chance has no bias.
-    let last = start / stride % 2 == 0;
+    let last = (start / stride).is_multiple_of(2);
     let picked = Vec::with_capacity(values.len() / stride);
     let mut picks = Picks { stride, next: start % stride, few: few as u8, last, picked };
     SCRATCH.with_borrow_mut(|scratch| picks.pick(values, span, scratch, DEPTH));
@@ -240,8 +240,9 @@ impl Scratch {
             found += usize::from(counts[usize::from(digit)] > few);
         }
         crowd.truncate(found);
-        (ends.clear(), mixed.clear());
+        ends.clear();
         ends.resize(buckets, 0);
+        mixed.clear();
         mixed.resize(buckets, false);
         for place in crowd.iter().map(|&place| usize::from(place)) {
             let bucket = usize::from(digits[place]);
