@@ -12,6 +12,8 @@ use crate::limits::file_error;
 
 /// A file that is being written.
 pub(crate) trait FileOut: Write + Send {
+    /// Lets the disk begin with all that was written, before `sync` waits for it. A hint.
+    fn begin(&mut self) {}
     /// Waits until everything that was written is on the disk.
     fn sync(&mut self) -> std::io::Result<()>;
 }
@@ -43,7 +45,6 @@ pub(crate) trait Fs: Send + Sync + std::fmt::Debug {
 pub(crate) struct Os;
 
 /// Bytes after which the disk is told to begin.
-#[cfg(target_os = "linux")]
 const BEHIND: u64 = 4 << 20;
 
 struct OsFile {
@@ -54,11 +55,11 @@ struct OsFile {
 }
 
 impl OsFile {
-    /// Lets the disk begin with what was written, so that less is left to wait for in the end. A hint:
+    /// Lets the disk begin once `least` bytes were written, so that less is left to wait for in the end. A hint:
     /// only `sync` makes sure, and only it reports what fails.
-    fn write_behind(&mut self) {
+    fn write_behind(&mut self, least: u64) {
         #[cfg(target_os = "linux")]
-        if self.written - self.begun >= BEHIND
+        if self.written - self.begun >= least
             && let (Ok(from), Ok(count)) = (i64::try_from(self.begun), i64::try_from(self.written - self.begun))
         {
             // SAFETY: the descriptor is open.
@@ -72,7 +73,7 @@ impl Write for OsFile {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let count = self.file.write(bytes)?;
         self.written += count as u64;
-        self.write_behind();
+        self.write_behind(BEHIND);
         Ok(count)
     }
 
@@ -82,6 +83,10 @@ impl Write for OsFile {
 }
 
 impl FileOut for OsFile {
+    fn begin(&mut self) {
+        self.write_behind(1);
+    }
+
     fn sync(&mut self) -> std::io::Result<()> {
         self.file.sync_all()
     }

@@ -173,14 +173,14 @@ impl ShardWriter {
         RecordBatch::try_new(Arc::clone(&self.schema), vec![Arc::new(times), value])
     }
 
-    /// Writes what is left and waits until all of it is on the disk.
-    pub(crate) fn finish(mut self, folder: &Path) -> Result<ShardFile> {
+    /// Writes what is left. The file is sure to last when it was synced.
+    pub(crate) fn finish(mut self, folder: &Path) -> Result<(ShardFile, Box<dyn FileOut>)> {
         self.flush(folder)?;
         let path = folder.join(&self.file);
         let summed = self.writer.into_inner().map_err(|error| cannot_write(&path, error))?;
         let (mut out, bytes, crc32c) = summed.finish();
-        out.sync().map_err(|error| file_error(&path, "cannot sync", error))?;
-        Ok(ShardFile { stream: self.stream, file: self.file, bytes, batches: self.batches, crc32c })
+        out.begin();
+        Ok((ShardFile { stream: self.stream, file: self.file, bytes, batches: self.batches, crc32c }, out))
     }
 }
 

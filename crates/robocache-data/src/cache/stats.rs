@@ -228,6 +228,15 @@ impl StreamStats {
         Ok(())
     }
 
+    /// Makes them as small as they are written, once nothing is added any more: to write them copies them first.
+    pub(crate) fn settle(&mut self) {
+        match &mut self.values {
+            Values::Narrow(columns) => columns.iter_mut().for_each(Column::settle),
+            Values::Wide(columns) => columns.iter_mut().for_each(Column::settle),
+            Values::Nothing | Values::Pictures(_) => {}
+        }
+    }
+
     /// What is known by now.
     pub(crate) fn summary(&self) -> Summary {
         let mut summary = Summary { count: self.samples, ..Summary::default() };

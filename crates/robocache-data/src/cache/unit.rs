@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use half::{bf16, f16};
 use robocache::{DType, Error, ErrorKind, Result, Tensor};
 
-use super::fs::{Folder, Fs};
+use super::fs::{FileOut, Folder, Fs};
 use super::ingest::read_done;
 use super::layout::{
     CachedSource, CachedStream, Encoding, FORMAT, Plan, SHARDS, Skipped, UNIT, Unit, UnitEpisode, UnitManifest,
@@ -156,15 +156,21 @@ impl<'a> Work<'a> {
             }
         }
         told.up_to(unit.frames);
-        let manifest = self.manifest(unit, files, &episodes, folder)?;
+        let (manifest, mut outs) = self.manifest(unit, files, &episodes, folder)?;
         let text = to_json(&manifest)?;
         let path = folder.join(UNIT);
-        let write = || {
+        let write = || -> std::io::Result<_> {
             let mut file = self.fs.create(&path)?;
             file.write_all(&text)?;
-            file.sync()
+            file.begin();
+            Ok(file)
         };
-        write().map_err(|error| file_error(&path, "cannot write", error))?;
+        outs.push(write().map_err(|error| file_error(&path, "cannot write", error))?);
+        // All are written before the first is waited for: a file system makes them last together.
+        let names = manifest.files.iter().map(|file| file.file.as_str()).chain([UNIT]);
+        for (mut out, name) in outs.into_iter().zip(names) {
+            out.sync().map_err(|error| file_error(&folder.join(name), "cannot sync", error))?;
+        }
         self.fs.sync_dir(folder).map_err(|error| file_error(folder, "cannot sync the folder", error))?;
         Ok(manifest)
     }
@@ -208,13 +214,14 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
+    /// What was done, and the files that were written, which are to be synced.
     fn manifest(
         &self,
         unit: &Unit,
         mut files: Vec<Open<'_>>,
         episodes: &[Episode],
         folder: &Path,
-    ) -> Result<UnitManifest> {
+    ) -> Result<(UnitManifest, Vec<Box<dyn FileOut>>)> {
         for episode in episodes.iter().filter(|episode| episode.failure.is_none()) {
             for (file, own) in files.iter_mut().zip(&episode.stats) {
                 if let (Some(all), Some(own)) = (&mut file.stats, own) {
@@ -249,11 +256,15 @@ impl<'a> Work<'a> {
                 }),
             }
         }
-        for file in files {
-            manifest.files.push(file.writer.finish(folder)?);
+        let mut outs = Vec::new();
+        for mut file in files {
+            let (facts, out) = file.writer.finish(folder)?;
+            file.stats.iter_mut().for_each(StreamStats::settle);
+            manifest.files.push(facts);
             manifest.stats.push(file.stats);
+            outs.push(out);
         }
-        Ok(manifest)
+        Ok((manifest, outs))
     }
 
     /// What is no picture, by the places of the files; all of it can be taken.

@@ -74,11 +74,12 @@ pub(crate) fn errors(stream: &StreamInfo, tensor: &Tensor, episode: u64) -> Resu
         let width = stream.width();
         // Clouds are filled up with NaN where there are fewer points.
         let is_cloud = stream.kind == Kind::PointCloud;
-        let is_good = |value: f64| value.is_finite() | (is_cloud & value.is_nan());
         // Not one by one: to stop at the first would cost more than to look at all.
-        let finite = |values: &[T]| values.iter().fold(true, |all, value| all & is_good(value.wide()));
+        let finite = |values: &[T]| values.iter().fold(true, |all, value| all & value.wide().is_finite());
+        let is_good =
+            |values: &[T]| finite(values) || is_cloud && !values.iter().any(|value| value.wide().is_infinite());
         let is_zero = |start| Quaternion::of(values, width, start, episode).zero_at.is_some();
-        if values.chunks(1024).all(finite) && !starts(stream).any(is_zero) {
+        if values.chunks(1024).all(is_good) && !starts(stream).any(is_zero) {
             return Vec::new();
         }
         let rows = values.len().checked_div(width).unwrap_or(0);

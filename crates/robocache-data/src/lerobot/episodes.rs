@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::DataType;
-use robocache::{DType, Error, ErrorKind, Result};
+use robocache::{DType, Error, ErrorKind, Result, Tensor};
 
 use super::info::{Info, Version};
 use super::root::Root;
@@ -331,18 +331,37 @@ pub(super) fn is_text(table: &ParquetFile, column: &str) -> Option<bool> {
 pub(super) fn counts(path: &Path, table: &ParquetFile, column: &str) -> Result<Vec<u64>> {
     let numbers = integers(path, table, column, 0..table.rows())?;
     let negative = |row| corrupt(path, format!("column {column:?} is negative in row {row}"));
-    numbers.into_iter().enumerate().map(|(row, n)| u64::try_from(n).map_err(|_| negative(row))).collect()
+    numbers.iter().enumerate().map(|(row, &n)| u64::try_from(n).map_err(|_| negative(row))).collect()
+}
+
+/// Whole numbers, as they were read or widened.
+#[derive(Debug)]
+pub(super) enum Integers {
+    /// Of `i64`.
+    Read(Tensor),
+    Made(Vec<i64>),
+}
+
+impl std::ops::Deref for Integers {
+    type Target = [i64];
+
+    fn deref(&self) -> &[i64] {
+        match self {
+            Self::Read(tensor) => tensor.as_slice().unwrap_or_default(),
+            Self::Made(numbers) => numbers,
+        }
+    }
 }
 
 /// Whole numbers of any size.
-pub(super) fn integers(path: &Path, table: &ParquetFile, column: &str, rows: std::ops::Range<u64>) -> Result<Vec<i64>> {
+pub(super) fn integers(path: &Path, table: &ParquetFile, column: &str, rows: std::ops::Range<u64>) -> Result<Integers> {
     let tensor = match table.number_type(column) {
         Some(_) => table.numbers(column, rows, &[])?,
         None if has(table, column) => return Err(corrupt(path, format!("column {column:?} does not hold numbers"))),
         None => return Err(corrupt(path, format!("column {column:?} is missing"))),
     };
-    if let Ok(numbers) = tensor.as_slice::<i64>() {
-        return Ok(numbers.to_vec());
+    if tensor.dtype() == DType::I64 {
+        return Ok(Integers::Read(tensor));
     }
     macro_rules! widen {
         ($($variant:ident => $type:ty),+) => {
@@ -357,7 +376,8 @@ pub(super) fn integers(path: &Path, table: &ParquetFile, column: &str, rows: std
     }
     let numbers: Option<Vec<i64>> =
         widen!(I32 => i32, I16 => i16, I8 => i8, U64 => u64, U32 => u32, U16 => u16, U8 => u8);
-    numbers.ok_or_else(|| corrupt(path, format!("column {column:?} does not hold whole numbers")))
+    let numbers = numbers.ok_or_else(|| corrupt(path, format!("column {column:?} does not hold whole numbers")))?;
+    Ok(Integers::Made(numbers))
 }
 
 fn whole(number: f64) -> Option<i64> {
@@ -380,6 +400,6 @@ pub(super) fn seconds(path: &Path, table: &ParquetFile, column: &str, rows: std:
         Some(DType::F32) => {
             Ok(table.numbers(column, rows, &[])?.as_slice::<f32>()?.iter().map(|&x| x.into()).collect())
         }
-        _ => Ok(integers(path, table, column, rows)?.into_iter().map(|second| second as f64).collect()),
+        _ => Ok(integers(path, table, column, rows)?.iter().map(|&second| second as f64).collect()),
     }
 }

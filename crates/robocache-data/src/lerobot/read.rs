@@ -263,12 +263,12 @@ pub(super) fn stamps(
     fps: f64,
 ) -> std::result::Result<Vec<i64>, usize> {
     match (frames, seconds) {
-        (Some(frames), _) => Ok(frames.iter().map(|&frame| frame_time(frame, fps)).collect()),
+        (Some(frames), _) => Ok(frames.iter().copied().map(frame_times(fps)).collect()),
         (None, Some(seconds)) => {
             let time = |(row, &second): (usize, &f64)| nanoseconds(second).ok_or(row);
             seconds.iter().enumerate().map(time).collect()
         }
-        (None, None) => Ok((0..).take(count).map(|frame| frame_time(frame, fps)).collect()),
+        (None, None) => Ok((0..).take(count).map(frame_times(fps)).collect()),
     }
 }
 
@@ -291,6 +291,24 @@ pub(super) fn frame_time(frame: i64, fps: f64) -> i64 {
     (frame as f64 * 1e9 / fps).round() as i64
 }
 
+/// [`frame_time`] for many frames: at the usual rates without a division of integers, which takes longer than
+/// to read the number.
+pub(super) fn frame_times(fps: f64) -> impl Fn(i64) -> i64 {
+    const SECOND: i64 = 1_000_000_000;
+    let whole = fps as i64;
+    let is_usual = whole as f64 == fps && (1..1 << 10).contains(&whole);
+    // What is left of a second that is cut into periods of whole nanoseconds.
+    let (period, rest) = if is_usual { (SECOND / whole, SECOND % whole) } else { (0, 0) };
+    move |frame| {
+        if !is_usual || !(0..1 << 31).contains(&frame) {
+            return frame_time(frame, fps);
+        }
+        // Below 2^31 and, but for rounding to 53 bits, a multiple of 1/2046: cutting off gives the same.
+        let share = (frame * rest * 2 + whole) as f64 / (whole * 2) as f64;
+        frame * period + share as i64
+    }
+}
+
 /// Seconds as nanoseconds, where they are a time.
 pub(super) fn nanoseconds(seconds: f64) -> Option<i64> {
     let nanoseconds = (seconds * 1e9).round();
@@ -307,6 +325,19 @@ mod tests {
         assert_eq!(frame_time(-3, 30.0), -100_000_000);
         for fps in [30.0, 29.97] {
             assert_eq!([i64::MIN, i64::MAX].map(|frame| frame_time(frame, fps)), [i64::MIN, i64::MAX], "{fps}");
+        }
+    }
+
+    #[test]
+    fn many_frames_are_at_the_times_of_each() {
+        let rates = (1..=1100).map(f64::from).chain([29.97, 0.5, 1e-3, 1e10, f64::INFINITY]);
+        let last = i64::from(u32::MAX >> 1);
+        for fps in rates {
+            let of_many = frame_times(fps);
+            let frames = (0..300).chain((0..300).map(|at| at * at * 7919)).chain(last - 300..last + 3);
+            for frame in frames.chain([-1, -30, i64::MIN, i64::MAX]) {
+                assert_eq!(of_many(frame), frame_time(frame, fps), "{frame} at {fps}");
+            }
         }
     }
 }

@@ -402,9 +402,12 @@ fn gather<T: Stored>(values: &[u8], dictionary: &[u8], skip: usize, count: usize
         let take = (count - from).min(rest.len());
         let (part, tail) = std::mem::take(&mut rest).split_at_mut_checked(take)?;
         rest = tail;
+        // Most of a page lies before the rows that are wanted.
+        if take == 0 {
+            continue;
+        }
         match run {
-            Run::Repeat { value, .. } if take > 0 => part.fill(T::entry(dictionary, value)?),
-            Run::Repeat { .. } => {}
+            Run::Repeat { value, .. } => part.fill(T::entry(dictionary, value)?),
             Run::Packed { bytes, .. } => {
                 let mut slots = part;
                 unpack(bytes, width, from, from + take, |indices| {

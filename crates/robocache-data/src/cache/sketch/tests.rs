@@ -13,7 +13,7 @@ fn random(state: &mut u64) -> f64 {
 
 type Make = fn(usize, usize, &mut u64) -> f64;
 
-const DISTRIBUTIONS: [(&str, Make); 16] = [
+const DISTRIBUTIONS: [(&str, Make); 19] = [
     ("uniform", |_, _, state| random(state)),
     ("normal", |_, _, state| normal(state)),
     ("far from 0", |_, _, state| 1e6 + normal(state)),
@@ -22,13 +22,17 @@ const DISTRIBUTIONS: [(&str, Make); 16] = [
     ("sorted", |at, n, _| at as f64 / n as f64),
     ("reversed", |at, n, _| -(at as f64) / n as f64),
     ("sawtooth", |at, _, _| (at % 1000) as f64),
-    ("sawtooth of a chunk", |at, _, _| (at % 8192) as f64),
+    ("sawtooth of a chunk", |at, _, _| (at % f32::CHUNK) as f64),
     ("zigzag", |at, n, _| if at % 2 == 0 { at as f64 } else { (n - at) as f64 }),
     ("sine", |at, _, _| (at as f64 * 0.001).sin()),
     ("ties", |_, _, state| (random(state) * 20.0).floor()),
     ("rest and noise", |_, _, state| if random(state) < 0.9 { 1e-4 * normal(state) } else { normal(state) }),
     ("exponents", |_, _, state| (60.0 * (random(state) - 0.5)).exp2()),
     ("Cauchy", |_, _, state| (std::f64::consts::PI * (random(state) - 0.5)).tan()),
+    ("steps of an encoder", |at, _, state| ((at as f64 * 0.01).sin() * 2048.0 + normal(state)).round() / 2048.0),
+    ("bursts", |at, _, state| if at % 997 == 0 { 100.0 * random(state) } else { random(state) }),
+    // Nearly as many numbers in a bucket as are not looked at closely.
+    ("far ends", |at, _, state| if at % 9999 == 0 { 2.25 - 3.5 * (at % 2) as f64 } else { random(state) }),
     ("outlier", |at, _, state| if at == 0 { 1e30 } else { normal(state) }),
 ];
 
@@ -63,9 +67,8 @@ fn error<T: Real>(sketch: &Sketch<T>, values: &[f64]) -> f64 {
 
 fn sketched<T: Real>(values: &[T]) -> Sketch<T> {
     let mut sketch = Sketch::default();
-    let mut scratch = Scratch::default();
     // As episodes come: in pieces that fit no chunk.
-    values.chunks(777).for_each(|piece| sketch.add(piece, &mut scratch));
+    values.chunks(777).for_each(|piece| sketch.add(piece));
     sketch
 }
 
@@ -78,8 +81,8 @@ fn narrow(values: &[f64]) -> (Vec<f32>, Vec<f64>) {
 #[test]
 fn ranks_are_exact_to_half_of_the_promise() {
     for (name, make) in DISTRIBUTIONS {
-        // Two chunks, where little cancels yet, up to many.
-        for count in [17_000, 70_000, 300_000] {
+        // One and two chunks, where little cancels yet, up to many.
+        for count in [17_000, 33_000, 70_000, 300_000] {
             let values = made(make, count, 7);
             let wide = error(&sketched(&values), &values);
             let (values, exact) = narrow(&values);
@@ -124,13 +127,12 @@ fn a_thousand_parts_merge_without_loss_of_rank() {
     for (name, make) in DISTRIBUTIONS {
         for (parts, count) in [(1000, 300), (20, 20_000)] {
             let (values, exact) = narrow(&made(make, parts * count, 11));
-            let (mut all, mut read) = (Sketch::default(), Sketch::default());
-            let mut scratch = Scratch::default();
+            let (mut all, mut read) = (Sketch::<f32>::default(), Sketch::<f32>::default());
             for part in values.chunks(count) {
                 let part = sketched(part);
-                all.merge(&part, &mut scratch);
+                all.merge(&part);
                 let text = serde_json::to_string(&part).unwrap();
-                read.merge(&serde_json::from_str(&text).unwrap(), &mut scratch);
+                read.merge(&serde_json::from_str(&text).unwrap());
             }
             assert_eq!((all.count(), read.count()), ((parts * count) as u64, (parts * count) as u64));
             let (all, read) = (error(&all, &exact), error(&read, &exact));
@@ -149,6 +151,8 @@ fn what_is_written_is_small_and_comes_back() {
         let read: Sketch<f64> = serde_json::from_str(&text).unwrap();
         sketch.settle();
         assert_eq!(read, sketch);
+        sketch.settle();
+        assert_eq!(read, sketch, "it is settled once");
         assert_eq!(read.count(), count as u64);
         assert!(read.kept() <= SETTLED);
     }
@@ -174,6 +178,34 @@ fn texts_that_are_no_sketch_are_refused() {
         encode(&[0, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0x0f]),
     ] {
         assert!(serde_json::from_str::<Sketch<f32>>(&text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn picks_are_near_their_ranks_and_stand_for_all() {
+    for (name, make) in DISTRIBUTIONS {
+        for (count, stride) in [(f32::CHUNK, 8), (f32::CHUNK, 128), (4096, 2), (64, 8), (8, 8), (0, 4)] {
+            for start in 0..3 {
+                let (mut values, mut sorted) = narrow(&made(make, count, 9));
+                sorted.sort_unstable_by(f64::total_cmp);
+                let span = vector::bounds(&values);
+                let picks = picked(&mut values, span, stride, start * stride + start);
+                assert_eq!(picks.len(), count / stride, "{name}");
+                assert!(picks.is_sorted(), "{name}");
+                // The most that a bucket of numbers that are not told apart can hold.
+                let room = (count / 1365).max(1);
+                for (group, pick) in picks.into_iter().map(|key| f64::from(f32::from_key(key))).enumerate() {
+                    let wanted = group * stride + start % stride;
+                    let below = sorted.partition_point(|&value| value < pick);
+                    let up_to = sorted.partition_point(|&value| value <= pick);
+                    assert!(below < up_to, "{name}: {pick} was not among them");
+                    assert!(
+                        below <= wanted + room && wanted < up_to + room,
+                        "{name}, {count}: {wanted} {below} {up_to}"
+                    );
+                }
+            }
+        }
     }
 }
 

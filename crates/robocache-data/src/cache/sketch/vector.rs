@@ -34,6 +34,8 @@ const LANES: usize = 8;
 vectorised! {
     /// The smallest and the largest; beyond any number where there is none.
     fn bounds<T>(values: &[T]) -> (T, T) {
+        // Several vectors: one would wait for itself in every step.
+        const LANES: usize = 16;
         let (rows, rest) = values.as_chunks::<LANES>();
         let less = |a: T, b: T| if b < a { b } else { a };
         let more = |a: T, b: T| if b > a { b } else { a };
@@ -65,12 +67,15 @@ vectorised! {
     fn sums<T>(values: &[T], origin: f64) -> (f64, f64) {
         let (mut sum, mut squares) = ([0.0; LANES], [0.0; LANES]);
         let (rows, rest) = values.as_chunks::<LANES>();
+        // In two passes for the same reason.
         for row in rows {
-            for lane in 0..LANES {
+            sum = std::array::from_fn(|lane| sum[lane] + (row[lane].into() - origin));
+        }
+        for row in rows {
+            squares = std::array::from_fn(|lane| {
                 let distance = row[lane].into() - origin;
-                sum[lane] += distance;
-                squares[lane] += distance * distance;
-            }
+                squares[lane] + distance * distance
+            });
         }
         for (lane, &value) in rest.iter().enumerate() {
             let distance = value.into() - origin;

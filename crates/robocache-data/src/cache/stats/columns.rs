@@ -4,7 +4,7 @@ use half::{bf16, f16};
 use robocache::tensor::{Element, F8E4M3, F8E5M2};
 use serde::{Deserialize, Serialize};
 
-use super::super::sketch::{Real, Scratch, Sketch, vector};
+use super::super::sketch::{Real, Sketch, vector};
 use super::{PARTS, Summary};
 
 /// Rows whose numbers are gathered per component at a time.
@@ -79,23 +79,24 @@ pub(super) struct Moments {
 }
 
 impl Moments {
-    /// Of numbers that are not empty, or `None` where some are not finite.
-    fn of<T: Real>(values: &[T]) -> Option<Self> {
+    /// Of numbers that are not empty, with the smallest and the largest; `None` where some are not finite.
+    fn of<T: Real>(values: &[T]) -> Option<(Self, (T, T))> {
         // Distances from a number among them stay small where all are far from 0.
         let origin: f64 = (*values.first()?).into();
         let (sum, squares) = vector::sums(values, origin);
         if !squares.is_finite() {
-            return Self::of_extremes(values);
+            return Some((Self::of_extremes(values)?, vector::bounds(values)));
         }
         let count = values.len() as f64;
         let (low, high) = vector::bounds(values);
-        Some(Self {
+        let all = Self {
             count: values.len() as u64,
             low: low.into(),
             high: high.into(),
             mean: origin + sum / count,
             squares: (squares - sum * sum / count).max(0.0),
-        })
+        };
+        Some((all, (low, high)))
     }
 
     /// The same one by one: numbers whose squares overflow come here, and those that are not finite.
@@ -151,12 +152,18 @@ impl<T: Real> Column<T> {
     fn add(&mut self, values: impl Iterator<Item = T>) {
         let Self { moments, nan, infinite, sketch } = self;
         sketch.add_from(values, |all, first| {
-            let own = Moments::of(&all[first..]).unwrap_or_else(|| {
+            let (own, span) = Moments::of(&all[first..]).unwrap_or_else(|| {
                 drop_infinite(all, first, (nan, infinite));
-                Moments::of(&all[first..]).unwrap_or_default()
+                Moments::of(&all[first..]).unwrap_or((Moments::default(), T::BEYOND))
             });
             moments.merge(&own);
+            span
         });
+    }
+
+    /// Makes the sketch as small as it is written.
+    pub(super) fn settle(&mut self) {
+        self.sketch.settle();
     }
 
     pub(super) fn summarise(&self, summary: &mut Summary) {
@@ -192,12 +199,11 @@ pub(super) fn widened(columns: &[Column<f32>]) -> Vec<Column<f64>> {
 }
 
 pub(super) fn merge_columns<T: Real>(own: &mut [Column<T>], others: &[Column<T>]) {
-    let mut scratch = Scratch::default();
     for (own, other) in own.iter_mut().zip(others) {
         own.moments.merge(&other.moments);
         own.nan = own.nan.saturating_add(other.nan);
         own.infinite = own.infinite.saturating_add(other.infinite);
-        own.sketch.merge(&other.sketch, &mut scratch);
+        own.sketch.merge(&other.sketch);
     }
 }
 
@@ -207,12 +213,11 @@ pub(super) fn fill<E: Number, T: Real>(columns: &mut [Column<T>], rows: &[E], co
     if width == 0 {
         return;
     }
-    let mut scratch = Scratch::default();
     for block in rows.chunks((BLOCK / width).clamp(16, ROWS) * width) {
         for (at, column) in columns.iter_mut().enumerate() {
             let mut rest = block;
             while rest.len() >= width {
-                let room = column.sketch.room(&mut scratch) * width;
+                let room = column.sketch.room() * width;
                 let (now, later) = rest.split_at(rest.len().min(room));
                 column.add(now.chunks_exact(width).map(|row| convert(row[at])));
                 rest = later;

@@ -247,7 +247,7 @@ fn a_bad_block_of_a_large_file_spoils_its_own_rows_only_76() {
     for row in 0..20u8 {
         writer.push(&scratch.0, row.into(), &vec![row; 1 << 20]).unwrap();
     }
-    let facts = writer.finish(&scratch.0).unwrap();
+    let (facts, _) = writer.finish(&scratch.0).unwrap();
     assert!(facts.crc32c.len() > 4 && facts.batches.len() > 4);
     let path = scratch.0.join(&facts.file);
     let mut bytes = std::fs::read(&path).unwrap();

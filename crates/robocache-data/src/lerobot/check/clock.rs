@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use super::super::LeRobot;
-use super::super::read::{frame_time, nanoseconds, stamps as stamps_of};
+use super::super::episodes::Integers;
+use super::super::read::{frame_time, frame_times, nanoseconds, stamps as stamps_of};
 use crate::check::codes;
 use crate::check::collect::Collector;
 use crate::check::quaternions::Place;
@@ -20,7 +21,7 @@ const STAMP_ROUNDING: f64 = f32::EPSILON as f64;
 
 /// The columns of some rows that tell the time.
 pub(super) struct Clock {
-    pub(super) frames: Option<Vec<i64>>,
+    pub(super) frames: Option<Integers>,
     pub(super) stamps: Option<Vec<f64>>,
 }
 
@@ -46,14 +47,15 @@ impl Clock {
         if let Some(frames) = frames {
             found.extend(stamps::check_numbers(frames).into_iter().map(|finding| finding.stream("frame_index")));
         }
+        let times = self.stamps(&part.rows).unwrap_or_default();
         let raw = self.stamps.as_ref().and_then(|all| all.get(part.rows.clone())).unwrap_or_default();
-        let bad = || raw.iter().enumerate().filter(|(_, stamp)| nanoseconds(**stamp).is_none());
-        if let Some((first, stamp)) = bad().next() {
+        if times.len() < raw.len() {
+            let bad = || raw.iter().enumerate().filter(|(_, stamp)| nanoseconds(**stamp).is_none());
+            let (first, stamp) = bad().next().unwrap_or((0, &f64::NAN));
             let text =
                 format!("expected times in seconds, {} are none; first in sample {first}: {stamp}", bad().count());
             found.push(Finding::error(&codes::NOT_FINITE, text).stream("timestamp"));
         }
-        let times = self.stamps(&part.rows).unwrap_or_default();
         found.extend(stamps::check(&times, Some(1e9 / fps)).into_iter().map(|finding| finding.stream("timestamp")));
         clocks.episodes += 1;
         if !times.is_empty() {
@@ -73,7 +75,7 @@ impl Clock {
 }
 
 fn evenly(count: usize, fps: f64) -> impl Iterator<Item = i64> {
-    (0..).take(count).map(move |frame| frame_time(frame, fps))
+    (0..).take(count).map(frame_times(fps))
 }
 
 /// What is said once of all episodes.
@@ -99,7 +101,8 @@ impl Clocks {
         let first = times.first().copied().unwrap_or(0);
         let (off, sample) = match frames {
             Some(frames) => {
-                stamps::drift(times.iter().zip(frames).map(|(&time, &frame)| (time, frame_time(frame, fps))))
+                let expected = frame_times(fps);
+                stamps::drift(times.iter().zip(frames).map(|(&time, &frame)| (time, expected(frame))))
             }
             // Without numbers, the rate counts from the first stamp.
             None => stamps::drift(

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use robocache::{Error, Tensor};
 
 use super::super::LeRobot;
-use super::super::episodes::{has, integers, seconds};
+use super::super::episodes::{Integers, has, integers, seconds};
 use super::camera::{self, Shifted};
 use super::clock::{Clock, Clocks};
 use super::{Plan, Totals, episodes_text, exists, finding_of};
@@ -99,7 +99,8 @@ impl LeRobot {
         }
         let rows = self.rows_of(&block.episodes, &path, &table, &mut out);
         let clock = self.check_bookkeeping(&rows, plan, &mut out);
-        for (at, part) in &rows.parts {
+        // Without cameras nobody asks for the times.
+        for (at, part) in rows.parts.iter().filter(|_| plan.present.contains(&true)) {
             if stop.asked() {
                 return out;
             }
@@ -328,7 +329,7 @@ impl LeRobot {
 }
 
 /// An episode's rows of a column.
-fn part_of<'a>(column: &'a Option<Vec<i64>>, part: &Part) -> Option<&'a [i64]> {
+fn part_of<'a>(column: &'a Option<Integers>, part: &Part) -> Option<&'a [i64]> {
     column.as_ref()?.get(part.rows.clone())
 }
 
