@@ -55,6 +55,19 @@ u32 look_back(const u32* status, u32 tile) {
     return before;
 }
 
+// The lanes whose digit is that of this one. By votes on its bits: `match.any` goes through the different
+// digits of a warp one by one.
+inline u32 same_digit(u32 digit) {
+    u32 peers = ~0u;
+    #pragma unroll
+    for (int bit = 0; bit < 8; bit++) {
+        const bool set = digit >> bit & 1;
+        const u32 votes = __ballot_sync(~0u, set);
+        peers &= set ? votes : ~votes;
+    }
+    return peers;
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS) RC_ENTRY(const __grid_constant__ Args args) {
     extern __shared__ __align__(16) unsigned char shared[];
     Key* sorted_keys = (Key*)shared;
@@ -88,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) RC_ENTRY(const __grid_cons
     #pragma unroll
     for (int i = 0; i < ITEMS; i++) {
         const u32 own = digit_of(keys[i], args.pass);
-        const u32 peers = __match_any_sync(~0u, own);
+        const u32 peers = same_digit(own);
         const u32 before = __popc(peers & ((1u << lane) - 1));
         const u32 seen = own_counts[own];
         __syncwarp();

@@ -130,6 +130,7 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS) RC_ENTRY(const __grid_
     const u32 count = u32(min(i64(args.tile), args.target_count - start));
     const u32 first = chunk * args.chunk, end = min(first + args.chunk, args.units);
     Shared shared = {args, (Pick*)memory, lengths, &bad, &arrival, needed_streams(args, first, end, chunk == 0)};
+    if (args.flags & KEEP) keep_first(shared, row);
 
     const Stamp ahead = target_at(args, row, start + threadIdx.x - quotient(threadIdx.x, count) * count);
     i64 targets = args.target_count;
@@ -140,7 +141,7 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS) RC_ENTRY(const __grid_
         if (args.flags & RAGGED) __syncthreads();
         const Team team(args);
         stage_all(shared, team, row);
-        if (args.flags & KEEP) keep_all(shared, row);
+        if (args.flags & KEEP) keep_later(shared, row);
         end_copies();
         await_copies<1>();
         if (args.flags & APART) __syncwarp();

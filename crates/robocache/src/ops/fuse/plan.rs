@@ -70,7 +70,9 @@ impl Plan {
         // A small call gives each block one segment, or a part of one, so that they do not wait for each other.
         let split = blocks(tile) < least && tile <= LEAST_TILE;
         let (chunk, units) = place(segments, if split { LEAST_CHUNK } else { MOST_CHUNK }, split)?;
-        let most = if variant.mode().0 == Mode::Lean && !split { MANY_THREADS } else { FEW_THREADS };
+        // Several segments in turn wait more than they compute.
+        let waits = variant.mode().0 == Mode::Lean || (segments.len() > 1 && kept.is_none());
+        let most = if waits && !split { MANY_THREADS } else { FEW_THREADS };
         let mut threads = (u64::from(tile) * u64::from(chunk)).clamp(64, u64::from(most)).next_multiple_of(32) as u32;
         if let Some(forced) = forced {
             (tile, threads) = (forced.tile.min(u32::try_from(targets).unwrap_or(u32::MAX)), forced.threads);

@@ -197,9 +197,11 @@ inline void stage_all(const Shared& shared, const Team& team, i64 row) {
 }
 
 // Brings the values of all streams near, where they are little enough and most are needed; from sm_90 on
-// by the copy engine, which takes one thread a few instructions. `await_values` waits for them.
+// by the copy engine, which takes one thread a few instructions, so that it comes first. `await_values`
+// waits for them.
 #if __CUDA_ARCH__ >= 900
-inline void keep_all(const Shared& shared, i64 row) {
+inline void keep_later(const Shared&, i64) {}
+inline void keep_first(const Shared& shared, i64 row) {
     if (threadIdx.x != 0) return;
     const Args& args = shared.args;
     const u32 arrival = u32(__cvta_generic_to_shared(shared.arrival));
@@ -221,7 +223,9 @@ inline void await_values(const Shared& shared) {
                  ::"r"(arrival) : "memory");
 }
 #else
-inline void keep_all(const Shared& shared, i64 row) {
+inline void keep_first(const Shared&, i64) {}
+// Behind the stamps, which are waited for first.
+inline void keep_later(const Shared& shared, i64 row) {
     const Args& args = shared.args;
     for (u32 s = 0; s < args.streams; s++) {
         const StreamArgs& stream = args.stream[s];

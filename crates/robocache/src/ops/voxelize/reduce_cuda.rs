@@ -3,7 +3,7 @@
 
 use super::reduce::{LANES, LONG};
 use super::{Dims, Reduce, Targets};
-use crate::cuda::{Grid, KernelFamily, Launcher};
+use crate::cuda::{Grid, KernelFamily, Launcher, fill};
 use crate::ops::scalar::{FLOATS, float_number};
 use crate::tensor::TensorRef;
 use crate::{Error, Result};
@@ -91,68 +91,12 @@ struct ReduceArgs {
     out: *mut u8,
     counts: *mut i32,
     cells: u64,
-    fill: u64,
     width: u32,
     count: u32,
-    tiles: u32,
-    tile: u32,
-    group: u32,
-    slabs: u32,
-    slab: u32,
-    stage: u32,
     reduce: u32,
     kind: u32,
-    element_bytes: u32,
-    aligned: u32,
-}
-
-/// How a dense grid of features is cut: tiles of cells that a block makes in shared memory, and slabs
-/// of columns where not even one cell fits.
-#[derive(Debug, Clone, Copy)]
-struct Cut {
-    tile: u32,
-    tiles: u32,
-    slab: u32,
-    slabs: u32,
-    /// Tiles of a block, which looks for its first point once.
-    group: u32,
-    /// Bytes of a tile.
-    stage: u32,
-}
-
-impl Cut {
-    /// Bytes of a tile: enough for all threads of a block, few enough for several blocks.
-    const BYTES: usize = 16_384;
-
-    fn new(dims: &Dims) -> Result<Self> {
-        let size = dims.dtype.size();
-        let row = (dims.width * size).max(1);
-        // Eight cells, of two bytes each at least, are a multiple of 16 bytes.
-        let tile = if row <= Self::BYTES / 4 { (Self::BYTES / row / 8 * 8).clamp(8, 4096) } else { 1 };
-        let slab = if tile > 1 { dims.width } else { dims.width.min(Self::BYTES / size) };
-        let slabs = dims.width.div_ceil(slab.max(1)).max(1);
-        let tiles = dims.all_cells.div_ceil(tile);
-        let blocks = tiles.checked_mul(slabs).filter(|&blocks| blocks < 1 << 31 && dims.width < 1 << 31);
-        blocks.ok_or_else(|| Error::invalid("shape", "too many cells"))?;
-        let group = (tiles / 4096).clamp(1, 8);
-        let stage = (tile * slab * size).next_multiple_of(16);
-        Ok(Self {
-            tile: tile as u32,
-            tiles: tiles as u32,
-            slab: slab as u32,
-            slabs: slabs as u32,
-            group: group as u32,
-            stage: stage as u32,
-        })
-    }
-
-    /// Whether tiles start at multiples of 16 bytes where the grid does.
-    fn is_aligned(&self, dims: &Dims) -> bool {
-        let size = dims.dtype.size();
-        let bytes =
-            [self.tile as usize * dims.width * size, if self.slabs > 1 { self.slab as usize * size } else { 0 }];
-        bytes.iter().all(|bytes| bytes.is_multiple_of(16))
-    }
+    copies: u32,
+    padding: u32,
 }
 
 /// Whether the features of a point lie side by side, in whole vectors of 16 bytes.
@@ -185,8 +129,9 @@ pub(super) unsafe fn reduce_sorted(
     targets: &Targets,
     launcher: &Launcher<'_>,
 ) -> Result<()> {
-    let cut = Cut::new(dims)?;
     let size = dims.dtype.size();
+    let width = u32::try_from(dims.width).map_err(|_| Error::invalid("features", "too many columns"))?;
+    let vector = whole_vectors(features, dims);
     let args = ReduceArgs {
         features: FeatureArgs::new(features, dims.feature_strides, dims.cloud.count),
         keys: sorted.keys,
@@ -194,33 +139,36 @@ pub(super) unsafe fn reduce_sorted(
         out: targets.out,
         counts: targets.counts,
         cells: dims.all_cells as u64,
-        fill: (0..8 / size).fold(0, |bits, place| bits | dims.fill << (8 * size * place)),
-        width: dims.width as u32,
+        width,
         count: dims.cloud.total() as u32,
-        tiles: cut.tiles,
-        tile: cut.tile,
-        group: cut.group,
-        slabs: cut.slabs,
-        slab: cut.slab,
-        stage: cut.stage,
         reduce: reduce as u32,
         kind: u32::from(float_number(dims.dtype)),
-        element_bytes: size as u32,
-        aligned: u32::from(cut.is_aligned(dims) && (targets.out as usize).is_multiple_of(16)),
+        copies: u32::from(dims.dtype == features.dtype() && (!vector || (targets.out as usize).is_multiple_of(16))),
+        padding: 0,
     };
     let variant = ReduceVariant {
         float: u32::from(float_number(features.dtype())),
         wide: sorted.wide,
         sums: matches!(reduce, Reduce::Sum | Reduce::Mean),
-        vector: whole_vectors(features, dims),
+        vector,
     };
-    // As the kernel lays it out: the tile, two tables of a number per thread, and counts.
-    let counts = if args.counts.is_null() { 0 } else { 4 * args.tile };
-    let shared = args.stage + 2 * 4 * 256 + counts;
-    let blocks = u64::from(cut.tiles.div_ceil(cut.group)) * u64::from(cut.slabs);
-    let grid = Grid { shared, ..Grid::for_blocks(blocks) };
+    let grid = Grid::for_blocks(u64::from(args.count).div_ceil(THREADS));
+    // Most cells are empty; to fill all of them first and write some again is quicker than to ask.
     // SAFETY: the caller's promise.
-    unsafe { launcher.launch(&REDUCE_KERNELS, variant.number(), grid, &args) }
+    unsafe {
+        let all = dims.all_cells;
+        fill(
+            launcher,
+            &[(targets.out, all * dims.width * size, dims.fill, size), (targets.counts.cast(), all * 4, 0, 4)],
+        )?;
+        if args.count == 0 && !launcher.only_loads() {
+            return Ok(());
+        }
+        launcher.launch(&REDUCE_KERNELS, variant.number(), grid, &args)
+    }
 }
+
+/// Sorted points of a block.
+const THREADS: u64 = 256;
 
 const _: () = assert!(Reduce::Min as u32 == 5 && LONG == 64 && LANES == 32, "the kernels count on these");
