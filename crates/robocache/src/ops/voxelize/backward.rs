@@ -136,7 +136,7 @@ impl Op for VoxelizeBackward<'_> {
             return Ok(());
         }
         let args = Args {
-            features: FeatureArgs::new(&self.features, dims.feature_strides, dims.cloud.count),
+            features: FeatureArgs::new(&self.features, dims.feature_strides, &dims.cloud),
             cells: self.cells.data().cast(),
             starts: self.starts.data().cast(),
             order: self.order.data().cast(),

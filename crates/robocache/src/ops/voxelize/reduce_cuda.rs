@@ -4,6 +4,7 @@
 use super::reduce::{LANES, LONG};
 use super::{Dims, Reduce, Targets};
 use crate::cuda::{Grid, KernelFamily, Launcher, fill};
+use crate::ops::cloud::Cloud;
 use crate::ops::scalar::{FLOATS, float_number};
 use crate::tensor::TensorRef;
 use crate::{Error, Result};
@@ -70,13 +71,14 @@ pub(super) struct FeatureArgs {
 }
 
 impl FeatureArgs {
-    /// Features of so many points per row, fewer than 2^32 in all.
-    pub(super) fn new(features: &TensorRef<'_>, strides: [isize; 3], per_row: usize) -> Self {
+    /// The features of a cloud's points, fewer than 2^32 in all.
+    pub(super) fn new(features: &TensorRef<'_>, strides: [isize; 3], cloud: &Cloud) -> Self {
         Self {
             data: features.data(),
             strides: strides.map(|stride| stride as i64),
-            per_row: per_row.max(1) as u32,
-            flat: u32::from(per_row as isize * strides[1] == strides[0]),
+            per_row: cloud.count.max(1) as u32,
+            // Then a point is found without a division. A stride along an axis of one is never used.
+            flat: u32::from(cloud.batch <= 1 || cloud.count as isize * strides[1] == strides[0]),
         }
     }
 }
@@ -133,7 +135,7 @@ pub(super) unsafe fn reduce_sorted(
     let width = u32::try_from(dims.width).map_err(|_| Error::invalid("features", "too many columns"))?;
     let vector = whole_vectors(features, dims);
     let args = ReduceArgs {
-        features: FeatureArgs::new(features, dims.feature_strides, dims.cloud.count),
+        features: FeatureArgs::new(features, dims.feature_strides, &dims.cloud),
         keys: sorted.keys,
         order: sorted.order,
         out: targets.out,

@@ -179,7 +179,7 @@ pub(super) fn gather(
     let row = dims.width * dims.dtype.size() + op.max_points.unwrap_or(0) * (3 + dims.width) * dims.voxel_dtype.size();
     let tile = (16_384 / (row + 36)).clamp(1, 256) as u32;
     let args = GatherArgs {
-        features: FeatureArgs::new(&features, dims.feature_strides, dims.cloud.count),
+        features: FeatureArgs::new(&features, dims.feature_strides, &dims.cloud),
         points: op.points.data(),
         point_strides: dims.cloud.point_strides.map(|stride| stride as i64),
         cells: op.cells.data().cast(),
