@@ -1,4 +1,5 @@
-//! Compiles every kernel for every architecture and prints what each takes; fails on spills.
+//! Compiles every kernel for every architecture and prints what each takes; fails on spills, and on more
+//! static shared memory than launches leave room for.
 //! Needs NVRTC, but neither a driver nor a GPU: `cargo xtask kernels`.
 //!
 //! Arguments: architectures such as `90`, and parts of names such as `fuse_lean`; all without any.
@@ -12,6 +13,8 @@ use robocache::cuda::{ARCHITECTURES, KernelVariant};
 
 /// Kernels that may spill, each with its reason.
 const ALLOWED_SPILLS: [(&str, &str); 0] = [];
+/// What launches leave to kernels beside the shared memory that they ask for.
+const STATIC_SHARED: u32 = 1024;
 /// Any NVRTC will do: nothing is loaded on a driver.
 const ANY_CUDA: i32 = 99_000;
 
@@ -19,6 +22,7 @@ const ANY_CUDA: i32 = 99_000;
 struct Usage {
     registers: u32,
     spills: u32,
+    static_shared: u32,
     cubin: usize,
 }
 
@@ -35,6 +39,7 @@ fn usage(log: &str, cubin: usize) -> Usage {
     Usage {
         registers: number_before("registers"),
         spills: number_before("bytes spill stores") + number_before("bytes spill loads"),
+        static_shared: number_before("bytes smem"),
         cubin,
     }
 }
@@ -61,6 +66,8 @@ fn main() -> ExitCode {
                         Some(format!("sm_{arch} {name}: the assembler said nothing: {:?}", compiled.log))
                     } else if usage.spills > 0 && !allowed {
                         Some(format!("sm_{arch} {name}: spills {} bytes", usage.spills))
+                    } else if usage.static_shared > STATIC_SHARED {
+                        Some(format!("sm_{arch} {name}: {} bytes of static shared memory", usage.static_shared))
                     } else {
                         None
                     };

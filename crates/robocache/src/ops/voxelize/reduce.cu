@@ -162,9 +162,11 @@ inline void reduce_long(const Args& args, u32 start) {
 }
 
 extern "C" __global__ void __launch_bounds__(256, BLOCKS) RC_ENTRY(const __grid_constant__ Args args) {
-    __shared__ Key keys[THREADS + 2];
-    __shared__ u32 points[THREADS];
-    __shared__ u32 crowded[THREADS / LONG], crowds;
+    extern __shared__ __align__(16) unsigned char shared[];
+    Key* keys = (Key*)shared;                   // [THREADS + 2]
+    u32* points = (u32*)(keys + THREADS + 2);   // [THREADS]
+    u32* crowded = points + THREADS;            // [THREADS / LONG]
+    u32& crowds = crowded[THREADS / LONG];
     auto key_at = [&](u32 p) { return p < args.count ? args.keys[p] : ~Key(0); };
     const u32 chunks = (args.count + THREADS - 1) / THREADS;
     for (u32 c = blockIdx.x; c < chunks; c += gridDim.x) {

@@ -154,7 +154,10 @@ pub(super) unsafe fn reduce_sorted(
         sums: matches!(reduce, Reduce::Sum | Reduce::Mean),
         vector,
     };
-    let grid = Grid::for_blocks(u64::from(args.count).div_ceil(THREADS));
+    // As the kernel lays it out: a key and the number of each point, a key more on each side, crowded cells.
+    let shared =
+        (THREADS as u32 + 2) * if sorted.wide { 8 } else { 4 } + (THREADS as u32 + THREADS as u32 / 64 + 1) * 4;
+    let grid = Grid { shared, ..Grid::for_blocks(u64::from(args.count).div_ceil(THREADS)) };
     // Most cells are empty; to fill all of them first and write some again is quicker than to ask.
     // SAFETY: the caller's promise.
     unsafe {
