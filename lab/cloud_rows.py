@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -314,8 +315,14 @@ def farthest_peer(points: torch.Tensor, k: int) -> torch.Tensor:
     return torch.stack(taken, dim=1)
 
 
+@functools.cache
+def pose_on(device: torch.device) -> torch.Tensor:
+    """Made once: while a graph is captured nothing is copied from the host."""
+    return torch.tensor(POSE, device=device)
+
+
 def plain_peer(row: Row, points: torch.Tensor) -> torch.Tensor:
-    pose = torch.tensor(POSE, device=points.device)
+    pose = pose_on(points.device)
     if row.what == "transform":
         return points @ pose[:3, :3].T + pose[:3, 3]
     if row.what == "crop":

@@ -178,6 +178,23 @@ def test_many_streams_and_out(device):
 
 
 @pytest.mark.parametrize("device", ON)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int16], ids=str)
+def test_out_of_any_strides_where_rows_are_kept_near(dtype, device):
+    times, targets = torch.arange(40.0, device=device), torch.rand(300, 50, device=device) * 39
+    values = [torch.randint(-9, 9, (300, 40, w), device=device).to(dtype) for w in (32, 64, 3, 1)]
+    method = "linear" if dtype.is_floating_point else "nearest"
+    made = [rc.Stream(v, times, method=method) for v in values]
+    want = torch.cat([rc.resample(v, times, targets, method=method) for v in values], dim=-1)
+    wide = torch.full((300, 50, 200), 7, dtype=dtype, device=device)
+    turned = torch.full((100, 300, 50), 7, dtype=dtype, device=device)
+    for out in (wide[..., ::2], wide[..., :100], turned.permute(1, 2, 0)):
+        rc.fuse(made, targets, out=out)
+        assert torch.equal(out, want)
+        out.fill_(7)
+        assert (wide == 7).all() and (turned == 7).all()
+
+
+@pytest.mark.parametrize("device", ON)
 def test_empty_sizes(device):
     times = torch.arange(3.0, device=device)
     stream = rc.Stream(torch.ones(3, 2, device=device), times)

@@ -442,6 +442,16 @@ def test_bad_rows_on_a_gpu_get_no_gradient_and_are_reported_once():
 
 
 @pytest.mark.gpu
+def test_unchecked_stamps_out_of_order_do_no_harm():
+    values = torch.randn(1, 8, 1024, device="cuda", requires_grad=True)
+    times = torch.tensor([0.0, 8, 9, 1, 2, 3, 4, 5], device="cuda")
+    out = rc.resample(values, times, torch.arange(10.0, device="cuda"), check=False)
+    out.backward(torch.ones_like(out))
+    torch.cuda.synchronize()
+    assert values.grad.shape == values.shape
+
+
+@pytest.mark.gpu
 def test_a_graph_of_forward_and_backward():
     values = torch.randn(2, 50, 8, device="cuda", requires_grad=True)
     times, targets = torch.arange(50, device="cuda"), torch.randint(0, 50, (2, 30), device="cuda")

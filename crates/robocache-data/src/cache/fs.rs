@@ -58,6 +58,8 @@ impl OsFile {
     /// Lets the disk begin once `least` bytes were written, so that less is left to wait for in the end. A hint:
     /// only `sync` makes sure, and only it reports what fails.
     fn write_behind(&mut self, least: u64) {
+        #[cfg(not(target_os = "linux"))]
+        let _ = least;
         #[cfg(target_os = "linux")]
         if self.written - self.begun >= least
             && let (Ok(from), Ok(count)) = (i64::try_from(self.begun), i64::try_from(self.written - self.begun))

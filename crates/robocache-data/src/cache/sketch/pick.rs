@@ -89,6 +89,8 @@ impl<K: Copy + Ord> Picks<K> {
     fn pick<T: Real<Key = K>>(&mut self, values: &mut [T], span: (T, T), scratch: &mut Scratch, depth: usize) {
         let (low, high) = span;
         if low == high {
+            // Zeros of both signs are equal, but have an order.
+            values.sort_unstable_by_key(|value| value.to_key());
             return self.take(values);
         }
         let buckets = values.len().next_power_of_two().min(BUCKETS);

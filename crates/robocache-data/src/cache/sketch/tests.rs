@@ -13,11 +13,12 @@ fn random(state: &mut u64) -> f64 {
 
 type Make = fn(usize, usize, &mut u64) -> f64;
 
-const DISTRIBUTIONS: [(&str, Make); 19] = [
+const DISTRIBUTIONS: [(&str, Make); 20] = [
     ("uniform", |_, _, state| random(state)),
     ("normal", |_, _, state| normal(state)),
     ("far from 0", |_, _, state| 1e6 + normal(state)),
     ("constant", |_, _, _| 0.25),
+    ("zeros of both signs", |at, _, _| if at % 3 == 0 { -0.0 } else { 0.0 }),
     ("two values", |_, _, state| f64::from(random(state) < 0.3)),
     ("sorted", |at, n, _| at as f64 / n as f64),
     ("reversed", |at, n, _| -(at as f64) / n as f64),

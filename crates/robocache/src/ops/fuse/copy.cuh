@@ -111,7 +111,8 @@ template <int BYTES, int COUNT> void write_units(const Args& args, bool blends, 
 
 // Segments of whole steps of a warp, of values in shared memory: a warp writes a target after the other.
 inline bool is_wide(const Args& args, const SegmentArgs& segment) {
-    return (args.flags & KEEP) && segment.units % 32 == 0 && segment.units > 0 && segment.method != ZEROS;
+    return (args.flags & KEEP) && segment.units % 32 == 0 && segment.units > 0 && segment.method != ZEROS &&
+           args.out_strides[2] == sizeof(Out);
 }
 
 template <int BYTES> void write_wide(const Shared& shared, const SegmentArgs& segment, u8* out, u32 count) {

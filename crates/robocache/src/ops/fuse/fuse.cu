@@ -4,9 +4,12 @@
 // Grid: one block per (row, tile of targets, chunk of units). The block finds the samples of its
 //   targets in every stream, with the stamps in shared memory where they fit, then goes through the
 //   segments: columns of one stream that are made by one method, so that all threads do the same.
-//   A unit is a few neighbouring columns of a segment; a thread writes one unit of several targets.
+//   A unit is a few neighbouring columns of a segment; a thread writes one unit of several targets, or,
+//   of wide segments, a warp writes a target after the other. With KEEP the values of the row come to
+//   shared memory meanwhile, with APART each warp brings and checks the stamps of streams of its own.
 // Preconditions: Args as made by arguments.rs: units allow accesses of their size, indices of
-//   samples fit 31 bits. Nothing is assumed of the stamps, targets and lengths themselves.
+//   samples fit 31 bits; with KEEP rows of values are dense multiples of 16 bytes and strides fit 32
+//   bits. Nothing is assumed of the stamps, targets and lengths themselves.
 // Determinism: the same bits on every run, for every tile. Tolerance against the CPU: none, the
 //   same bits, but for the payload of NaN.
 //
@@ -113,7 +116,7 @@ const int LEAN_BLOCKS = 3, RICH_BLOCKS = 3;
 #elif __CUDA_ARCH__ > 1030
 const int LEAN_BLOCKS = 3, RICH_BLOCKS = 2;
 #else
-const int LEAN_BLOCKS = sizeof(Weight) == 8 ? 3 : 4, RICH_BLOCKS = sizeof(Stamp) == 8 ? 3 : 4;
+const int LEAN_BLOCKS = sizeof(Weight) == 8 ? 3 : 4, RICH_BLOCKS = sizeof(Stamp) == 4 ? 4 : __CUDA_ARCH__ < 1000 ? 3 : 2;
 #endif
 const int BLOCKS = RC_MIXED || (RC_RICH && sizeof(Weight) == 8) ? 2 : RC_RICH ? RICH_BLOCKS : LEAN_BLOCKS;
 

@@ -16,8 +16,10 @@ const LEAST_TILE: u32 = 4;
 /// Shared memory for what is known about a tile's targets.
 const TILE_BYTES: u32 = 40 << 10;
 
-/// Shared memory for values: what leaves room for four blocks.
+/// Shared memory for values: what leaves room for four blocks on GPUs that have the most.
 const KEPT_BYTES: u64 = 50 << 10;
+/// What launches leave to variables of the kernel itself.
+const STATIC_BYTES: u64 = 1 << 10;
 
 /// The sizes of a call.
 pub(super) struct Sizes {
@@ -84,7 +86,9 @@ impl Plan {
         let stage = stamp_bytes <= u64::from(gpu.shared_memory.saturating_sub(stamps_at)) / 2;
         let shared = stamps_at + if stage { stamp_bytes as u32 } else { 0 };
         let tiles = u32::try_from(targets.div_ceil(u64::from(tile))).map_err(too_many)?;
-        let kept = kept.filter(|_| stage && tiles == 1 && !split).map(|bytes| (shared, bytes as u32));
+        let room = u64::from(gpu.shared_memory.saturating_sub(shared)).saturating_sub(STATIC_BYTES);
+        let fits = |&bytes: &u64| stage && tiles == 1 && !split && bytes <= room;
+        let kept = kept.filter(fits).map(|bytes| (shared, bytes as u32));
         for segment in segments.iter_mut() {
             segment.across = across(segment.units.min(chunk), threads, tile);
         }
@@ -145,6 +149,7 @@ fn forced_plan() -> Option<Forced> {
 mod tests {
     use super::super::arguments::EMPTY_SEGMENT;
     use super::*;
+    use crate::tensor::DType;
 
     fn placed(units: [u32; 3], most: u32, apart: bool) -> (Vec<u32>, (u32, u32)) {
         let mut segments = units.map(|units| SegmentArgs { units, ..EMPTY_SEGMENT });
@@ -157,6 +162,32 @@ mod tests {
         assert_eq!(placed([128, 16, 3], 4096, false), (vec![0, 128, 144], (147, 147)));
         assert_eq!(placed([128, 16, 3], 64, true), (vec![0, 128, 192], (64, 195)));
         assert_eq!(placed([0, 0, 0], 64, true), (vec![0, 0, 0], (1, 0)));
+    }
+
+    fn gpu(shared_memory: u32) -> GpuInfo {
+        GpuInfo {
+            ordinal: 0,
+            name: String::new(),
+            capability: (9, 0),
+            memory: 0,
+            multiprocessors: 132,
+            shared_memory,
+            driver: String::new(),
+            refusal: None,
+        }
+    }
+
+    #[test]
+    fn values_are_kept_only_where_all_fits_shared_memory() {
+        // 8 streams of 512 samples and three columns of 4 bytes, stamps of 8 bytes, 256 targets.
+        let sizes = Sizes { streams: 8, stamps: 8 * 512, kept: Some(49_152), cubics: false, batch: 1024, targets: 256 };
+        let variant = Variant::new(Mode::Lean, DType::F32, DType::F64, false);
+        for (shared_memory, keeps) in [(232_448, true), (101_376, false)] {
+            let mut segments = [SegmentArgs { units: 3, ..EMPTY_SEGMENT }; 8];
+            let plan = Plan::new(variant, &mut segments, &sizes, &gpu(shared_memory)).unwrap();
+            assert_eq!(plan.kept.is_some(), keeps, "{plan:?}");
+            assert!(u64::from(plan.shared) + STATIC_BYTES <= u64::from(shared_memory), "{plan:?}");
+        }
     }
 
     #[test]

@@ -63,8 +63,7 @@ struct Args {
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
 // Flags: some columns need more than two samples; some rows are shorter than others; the values of
-// a row are brought to shared memory as a whole.
-// Last: each warp looks at the stamps of streams of its own.
+// a row are brought to shared memory as a whole; each warp looks at the stamps of streams of its own.
 const u32 CUBICS = 16, RAGGED = 32, KEEP = 64, APART = 128;
 
 // What the block computes in; a stream that needs less rounds to float on its own.

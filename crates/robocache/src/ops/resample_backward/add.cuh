@@ -77,7 +77,7 @@ const int NUMBERS = Vector::COUNT / CellGroup::WORDS * CellGroup::NUMBERS;
 inline void add(const Args& args, const u8* grad, const u8*, const Pick* picks, u32 from, u32 to, Index sample, Sum* sums) {
     const i64 stride = args.grad_strides[1];
     // As many as registers hold.
-    const int UNROLL = sizeof(Stamp) == 8 || NUMBERS == 8 ? 2 : 3;
+    const int UNROLL = sizeof(Sum) == 8 || sizeof(Stamp) == 8 || NUMBERS == 8 ? 2 : 3;
     grad += i64(from) * stride;
     for (; from < to; from += UNROLL, grad += UNROLL * stride) {
         Vector given[UNROLL];

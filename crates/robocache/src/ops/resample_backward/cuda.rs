@@ -377,7 +377,7 @@ impl Plan {
         let slice = (THREADS / chunk).max(1);
         let mut tile = slice.next_multiple_of(2);
         let blocks = |tile: u32| samples.div_ceil(u64::from(tile)) * chunks * groups as u64;
-        // As in the kernel. Doubles take twice the room.
+        // Kernels that walk take large tiles; doubles, which walk too, would need twice the room for them.
         let walks = variant.kind == Kind::Rows && variant.form == 0 && variant.bytes != 0 && variant.cell().2 < 8;
         let (most_tile, most_piece) = if walks { (MOST_WALKED, MOST_WALKED_PIECE) } else { (MOST_TILE, PIECES.1) };
         if rows_per_group == 1 {

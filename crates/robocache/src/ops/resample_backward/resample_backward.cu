@@ -370,7 +370,8 @@ template <class Row> void work(const Args& args, unsigned char* shared) {
         const Block block = block_of(args);
         look_at<Row>(args, block.group, block.start, block.count, staged, state);
         __syncthreads();
-        if (state.sorted && state.last - state.first <= args.piece) {
+        // Stamps that are not in order, and nobody checked, may give a window that ends before it starts.
+        if (state.sorted && state.first <= state.last && state.last - state.first <= args.piece) {
             find_all<Row>(args, block.group, state.first, u32(state.last - state.first), staged, state, picks);
             return walk_tile(args, block_of(args), picks, state);
         }

@@ -50,7 +50,7 @@ inline void walk(const Args& args, const u8* grad, const Pick* picks, u32 count,
             if (from >= to) break;
             const Pick pick = picks[from];
             #pragma unroll 1
-            while (walk.at < pick.first) walk.pass(args);
+            while (walk.at < min(pick.first, end)) walk.pass(args);
             Sum numbers[NUMBERS];
             #pragma unroll
             for (int g = 0; g < Vector::COUNT / CellGroup::WORDS; g++)
