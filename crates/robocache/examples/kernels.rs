@@ -9,12 +9,10 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use robocache::cuda::{ARCHITECTURES, KernelVariant};
+use robocache::cuda::{ARCHITECTURES, KernelVariant, STATIC_SHARED};
 
 /// Kernels that may spill, each with its reason.
 const ALLOWED_SPILLS: [(&str, &str); 0] = [];
-/// What launches leave to kernels beside the shared memory that they ask for.
-const STATIC_SHARED: u32 = 1024;
 /// Any NVRTC will do: nothing is loaded on a driver.
 const ANY_CUDA: i32 = 99_000;
 

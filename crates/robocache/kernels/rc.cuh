@@ -50,6 +50,9 @@ inline bool is_nan(i64) { return false; }
 template <class T, class Number> T* step_to(T* place, Number index, u32 stride) { return place + u64(u32(index)) * stride; }
 template <class T, class Number> T* step_to(T* place, Number index, i64 stride) { return place + i64(index) * stride; }
 
+// Keeps an address in one register pair; else its parts are added up for every access.
+template <class T> void settle(T*& place) { asm volatile("" : "+l"(place)); }
+
 // Memory of BYTES bytes, as one load or store.
 template <int BYTES> struct Raw;
 template <> struct Raw<16> { typedef uint4 Type; };

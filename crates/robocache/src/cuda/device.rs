@@ -44,6 +44,23 @@ pub struct GpuInfo {
     pub refusal: Option<String>,
 }
 
+#[cfg(test)]
+impl GpuInfo {
+    /// One that is not there, for plans.
+    pub(crate) fn imagined(multiprocessors: u32, shared_memory: u32) -> Self {
+        Self {
+            ordinal: 0,
+            name: String::new(),
+            capability: (9, 0),
+            memory: 0,
+            multiprocessors,
+            shared_memory,
+            driver: String::new(),
+            refusal: None,
+        }
+    }
+}
+
 /// A GPU that can be computed on.
 #[derive(Debug)]
 pub struct Gpu {

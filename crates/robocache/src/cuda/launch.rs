@@ -24,8 +24,8 @@ pub(crate) struct KernelFamily {
     pub(crate) options: fn(u32) -> Vec<String>,
 }
 
-/// Kernels keep their static shared memory under this.
-const STATIC_SHARED: c_int = 1024;
+/// Bytes of static shared memory that kernels keep to; launches may ask for the rest.
+pub const STATIC_SHARED: u32 = 1024;
 
 /// A loaded kernel.
 #[derive(Debug, Clone, Copy)]
@@ -186,7 +186,7 @@ impl<'g> Launcher<'g> {
             gpu.check((driver.load_module)(&raw mut module, cubin.as_ptr().cast()), &format!("loading {name}"))?;
             gpu.check((driver.get_function)(&raw mut function, module, entry.as_ptr()), &format!("finding {name}"))?;
             // The limit holds for static and dynamic shared memory together.
-            let most = c_int::try_from(gpu.info().shared_memory).unwrap_or(0) - STATIC_SHARED;
+            let most = c_int::try_from(gpu.info().shared_memory.saturating_sub(STATIC_SHARED)).unwrap_or(0);
             let code = (driver.set_function_attribute)(function, attribute::FUNCTION_DYNAMIC_SHARED, most);
             gpu.check(code, &format!("giving {name} its shared memory"))?;
         }

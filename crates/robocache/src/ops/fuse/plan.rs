@@ -2,7 +2,7 @@
 
 use super::arguments::{MOST_TILE, SegmentArgs, across};
 use super::variant::{Mode, Variant};
-use crate::cuda::GpuInfo;
+use crate::cuda::{GpuInfo, STATIC_SHARED};
 use crate::{Error, Result};
 
 /// Threads of a block: many where they wait for memory, few where they compute, since what a block does
@@ -18,8 +18,6 @@ const TILE_BYTES: u32 = 40 << 10;
 
 /// Shared memory for values: what leaves room for four blocks on GPUs that have the most.
 const KEPT_BYTES: u64 = 50 << 10;
-/// What launches leave to variables of the kernel itself.
-const STATIC_BYTES: u64 = 1 << 10;
 
 /// The sizes of a call.
 pub(super) struct Sizes {
@@ -86,7 +84,7 @@ impl Plan {
         let stage = stamp_bytes <= u64::from(gpu.shared_memory.saturating_sub(stamps_at)) / 2;
         let shared = stamps_at + if stage { stamp_bytes as u32 } else { 0 };
         let tiles = u32::try_from(targets.div_ceil(u64::from(tile))).map_err(too_many)?;
-        let room = u64::from(gpu.shared_memory.saturating_sub(shared)).saturating_sub(STATIC_BYTES);
+        let room = u64::from(gpu.shared_memory.saturating_sub(shared).saturating_sub(STATIC_SHARED));
         let fits = |&bytes: &u64| stage && tiles == 1 && !split && bytes <= room;
         let kept = kept.filter(fits).map(|bytes| (shared, bytes as u32));
         for segment in segments.iter_mut() {
@@ -164,19 +162,6 @@ mod tests {
         assert_eq!(placed([0, 0, 0], 64, true), (vec![0, 0, 0], (1, 0)));
     }
 
-    fn gpu(shared_memory: u32) -> GpuInfo {
-        GpuInfo {
-            ordinal: 0,
-            name: String::new(),
-            capability: (9, 0),
-            memory: 0,
-            multiprocessors: 132,
-            shared_memory,
-            driver: String::new(),
-            refusal: None,
-        }
-    }
-
     #[test]
     fn values_are_kept_only_where_all_fits_shared_memory() {
         // 8 streams of 512 samples and three columns of 4 bytes, stamps of 8 bytes, 256 targets.
@@ -184,9 +169,9 @@ mod tests {
         let variant = Variant::new(Mode::Lean, DType::F32, DType::F64, false);
         for (shared_memory, keeps) in [(232_448, true), (101_376, false)] {
             let mut segments = [SegmentArgs { units: 3, ..EMPTY_SEGMENT }; 8];
-            let plan = Plan::new(variant, &mut segments, &sizes, &gpu(shared_memory)).unwrap();
+            let plan = Plan::new(variant, &mut segments, &sizes, &GpuInfo::imagined(132, shared_memory)).unwrap();
             assert_eq!(plan.kept.is_some(), keeps, "{plan:?}");
-            assert!(u64::from(plan.shared) + STATIC_BYTES <= u64::from(shared_memory), "{plan:?}");
+            assert!(plan.shared + STATIC_SHARED <= shared_memory, "{plan:?}");
         }
     }
 

@@ -75,9 +75,6 @@ template <class Cell, class Vector> Vector missing(u64 bits) {
     return vector;
 }
 
-// Keeps an address in one register pair; else its parts are added up for every access.
-template <class T> void settle(T*& place) { asm volatile("" : "+l"(place)); }
-
 // A column of vectors, one per sample: in global memory, or brought to shared memory before.
 template <class Index> struct Far {
     static const bool NEAR = false;

@@ -4,8 +4,6 @@
 // Host twin: cpu.rs (hand_back); the order of additions is the same. Part of resample_backward.cu.
 #pragma once
 
-inline void settle(const u8*& place) { asm volatile("" : "+l"(place)); }
-
 // The sums of two samples: `at`, the first that is not stored yet, and one after it.
 struct Walk {
     Index at, after;

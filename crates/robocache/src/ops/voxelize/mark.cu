@@ -45,8 +45,7 @@ template <class Cell> bool crowded(const Cell* cells) {
 
 #if RC_MODE == 0
 // Where most points find their cell empty, they are marked without a look. Else the nearest cache is
-// asked first, where a cell that this multiprocessor saw long ago may still look empty, then the one
-// that all share: a load costs half of what a mark does. An old answer does no harm.
+// asked first. An old answer does no harm, but for the mark that it costs.
 template <class Cell> void mark(const Args& args, u64 start, const Cell* cells) {
     u32* bits = (u32*)args.cells + (start >> 5);
     const Cell shift = start & 31;
@@ -56,15 +55,9 @@ template <class Cell> void mark(const Args& args, u64 start, const Cell* cells) 
     if (args.looks) {
         u32 words[PER_THREAD];
         #pragma unroll
-        for (int round = 0; round < 2; round++) {
-            #pragma unroll
-            for (int p = 0; p < PER_THREAD; p++) {
-                const u32* word = bits + ((cells[p] + shift) >> 5);
-                words[p] = fresh[p] ? (round == 0 ? *word : __ldcg(word)) : 0;
-            }
-            #pragma unroll
-            for (int p = 0; p < PER_THREAD; p++) fresh[p] = fresh[p] && !(words[p] >> ((cells[p] + shift) & 31) & 1);
-        }
+        for (int p = 0; p < PER_THREAD; p++) words[p] = fresh[p] ? bits[(cells[p] + shift) >> 5] : 0;
+        #pragma unroll
+        for (int p = 0; p < PER_THREAD; p++) fresh[p] = fresh[p] && !(words[p] >> ((cells[p] + shift) & 31) & 1);
     }
     const bool crowd = crowded(cells);
     #pragma unroll

@@ -177,22 +177,9 @@ pub(super) unsafe fn launch(
 mod tests {
     use super::*;
 
-    fn gpu(multiprocessors: u32, shared_memory: u32) -> GpuInfo {
-        GpuInfo {
-            ordinal: 0,
-            name: String::new(),
-            capability: (9, 0),
-            memory: 0,
-            multiprocessors,
-            shared_memory,
-            driver: String::new(),
-            refusal: None,
-        }
-    }
-
     #[test]
     fn parts_hold_all_cells_and_groups_all_points() {
-        let h200 = gpu(132, 232_448);
+        let h200 = GpuInfo::imagined(132, 232_448);
         for (points, cells) in
             [(10_000_000, 128 * 128 * 128), (1 << 20, 1), (3_000_001, 1_200_007), (1 << 24, 1_851_392)]
         {
@@ -207,7 +194,7 @@ mod tests {
         assert_eq!(Near::plan(&h200, 1, 4_000_000, 1 << 21), None);
         assert_eq!(Near::plan(&h200, 1, 1 << 28, 1 << 22), None);
         assert_eq!(Near::plan(&h200, 1, 1000, 10), None);
-        assert_eq!(Near::plan(&gpu(170, 101_376), 1, 10_000_000, 1 << 21), None);
-        assert_eq!(Near::plan(&gpu(1, 232_448), 1, 10_000_000, 1 << 21), None);
+        assert_eq!(Near::plan(&GpuInfo::imagined(170, 101_376), 1, 10_000_000, 1 << 21), None);
+        assert_eq!(Near::plan(&GpuInfo::imagined(1, 232_448), 1, 10_000_000, 1 << 21), None);
     }
 }

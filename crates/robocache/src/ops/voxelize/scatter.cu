@@ -80,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant
     clear_digits(args.digits, counts);
     const u64 units = args.cloud.rows * args.cloud.tiles;
     for (u64 unit = blockIdx.x; unit < units; unit += gridDim.x) {
-        const u64 row = unit / args.cloud.tiles, tile = unit % args.cloud.tiles;
+        const auto [row, tile] = place_of(args.cloud, unit);
         const i64 length = row_length(args.cloud, row, tile == 0 && threadIdx.x == 0);
         const i64 first = i64(tile) * TILE_POINTS + threadIdx.x * PER_THREAD;
         Compute points[PER_THREAD][3];
