@@ -22,6 +22,27 @@ pub(crate) fn open_regular(path: &Path) -> Result<(File, Metadata)> {
     Ok((file, metadata))
 }
 
+/// The number that the system gave the cause of an error.
+pub(crate) fn cause(error: &Error) -> Option<i32> {
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<std::io::Error>() {
+            return error.raw_os_error();
+        }
+        cause = error.source();
+    }
+    None
+}
+
+/// Whether the file is to blame. What a disk or a poor process cannot read now may be read another
+/// time.
+pub(crate) fn is_lasting(error: &Error) -> bool {
+    use libc::{EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENXIO, EPERM};
+    // What the readers say themselves has no number.
+    cause(error)
+        .is_none_or(|number| [EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENXIO, EPERM].contains(&number))
+}
+
 /// A regular file that is read by position; the one way in which the readers read.
 #[derive(Debug)]
 pub(crate) struct RegularFile {

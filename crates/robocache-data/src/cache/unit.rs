@@ -18,6 +18,7 @@ use super::stats::StreamStats;
 use crate::check::values::errors;
 use crate::limits::file_error;
 use crate::model::{Dataset, Kind, Samples, Values};
+use crate::source::{cause, is_lasting};
 
 /// Everything that the work on a unit needs.
 #[derive(Clone, Copy)]
@@ -199,7 +200,8 @@ impl<'a> Work<'a> {
         if (self.interrupted)() { Err(Error::new(ErrorKind::Interrupted, "interrupted")) } else { Ok(()) }
     }
 
-    /// An episode that cannot be read is left out; what concerns all of them stops the work.
+    /// An episode that cannot be read is left out; what concerns all of them stops the work, as a unit
+    /// that is done is not done again.
     fn keep_or_raise(&self, error: Error, episode: &mut Episode) -> Result<()> {
         let is_its_own = match error.kind() {
             ErrorKind::CorruptData | ErrorKind::LimitExceeded | ErrorKind::InvalidArgument => true,
@@ -367,30 +369,9 @@ impl<'a> Work<'a> {
     }
 }
 
-/// The number that the system gave the cause of an error.
-fn cause(error: &Error) -> Option<i32> {
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref::<std::io::Error>() {
-            return error.raw_os_error();
-        }
-        cause = error.source();
-    }
-    None
-}
-
 /// Whether there is something of that name.
 fn is_taken(error: &Error) -> bool {
     matches!(cause(error), Some(libc::ENOTEMPTY | libc::EEXIST))
-}
-
-/// Whether the episode's file is to blame. What a disk or a poor process cannot read now may be read
-/// another time, but a unit that is done is not done again.
-fn is_lasting(error: &Error) -> bool {
-    use libc::{EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENXIO, EPERM};
-    // What the readers say themselves has no number.
-    cause(error)
-        .is_none_or(|number| [EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENXIO, EPERM].contains(&number))
 }
 
 /// Windows are found by bisection.

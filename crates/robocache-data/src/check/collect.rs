@@ -30,9 +30,9 @@ struct Group {
 
 impl Collector {
     pub(crate) fn add(&mut self, finding: Finding) {
-        // A gap says nothing of the episode behind it.
+        // A gap says nothing of the episode behind it, and what cannot be read now may be read later.
         if let (Level::Error, Some(episode)) = (finding.level, finding.episode)
-            && finding.code != codes::EPISODE_GAP.name
+            && ![codes::EPISODE_GAP.name, codes::UNREADABLE_NOW.name].contains(&finding.code)
         {
             let known = self.errors.entry((episode, finding.stream.clone())).or_insert_with(|| finding.clone());
             if order(&finding) < order(known) {
@@ -134,6 +134,14 @@ mod tests {
         assert_eq!((last.level, last.code), (Level::Error, "not_finite"));
         assert_eq!(last.message, "and 980 more of these");
         assert_eq!(found[found.len() - 2].episode, Some(19));
+    }
+
+    #[test]
+    fn what_cannot_be_read_now_does_not_cost_the_episode() {
+        let mut all = Collector::default();
+        all.add(Finding::error(&codes::UNREADABLE_NOW, "too many open files").episode(7));
+        let Checked { findings, errors } = all.finish();
+        assert_eq!((findings.len(), errors.len()), (1, 0));
     }
 
     #[test]

@@ -200,7 +200,7 @@ impl Ledger {
 
     /// A cache whose ingest ended well.
     fn judge_complete(&self, out: &Path) {
-        assert_eq!(self.judge(out), self.len());
+        assert_eq!(self.judge(out), self.len(), "{:?}", Cache::open(out).unwrap().skipped());
         assert!(Cache::open(out).unwrap().is_complete());
         let units = std::fs::read_dir(out.join("shards")).unwrap().flatten();
         let units = units.filter(|entry| entry.file_name().to_string_lossy().starts_with("unit-")).count();

@@ -378,7 +378,7 @@ fn too_few_open_files_are_an_error_and_no_episode_is_left_out_73() {
     let (ledger, scratch) = (Ledger::of(&sample()), Scratch::new());
     let out = scratch.out();
     let (mut failed, mut well) = (0, 0);
-    for files in (3..40).step_by(2) {
+    for files in (3..30).chain((30..40).step_by(2)) {
         let said = Process::start_with("ingest poorly", &sample(), &out, files).finish();
         ledger.judge(&out);
         if said == "done" {

@@ -20,11 +20,12 @@ use self::camera::VideoTask;
 use self::rows::BlockOutcome;
 use super::LeRobot;
 use super::root::Root;
-use crate::check::Code;
 use crate::check::collect::Collector;
 use crate::check::values::{Seen, over_all};
 use crate::check::work::in_order;
+use crate::check::{Code, codes};
 use crate::findings::{Checked, Finding, Level, Progress};
+use crate::source::is_lasting;
 
 /// What tasks need to know beyond the dataset.
 struct Plan {
@@ -97,6 +98,7 @@ impl LeRobot {
 /// A finding with an error's text and file.
 pub(super) fn finding_of(root: &Root, level: Level, code: &'static Code, error: &Error) -> Finding {
     let text = error.to_string();
+    let code = if is_lasting(error) { code } else { &codes::UNREADABLE_NOW };
     let Some(path) = error.file() else {
         return Finding::new(level, code, text);
     };
