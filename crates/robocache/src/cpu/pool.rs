@@ -47,14 +47,14 @@ pub(crate) fn is_worth_sharing(bytes: usize) -> bool {
     bytes >= WORTH_SHARING_BYTES
 }
 
-/// Runs `body(0..tasks)` on all threads, the caller's included. Tasks should take well under
-/// [`POLL`] each, so that a run can be stopped.
+/// Runs `body(0..tasks)` on all threads, the caller's included, in an order that keeps threads [`apart`].
+/// Tasks should take well under [`POLL`] each, so that a run can be stopped.
 pub(crate) fn for_each(tasks: usize, context: &Context<'_>, body: &(dyn Fn(usize) + Sync)) -> Result<()> {
     let next = AtomicUsize::new(0);
     let stop = AtomicBool::new(false);
     let take = || {
-        let task = next.fetch_add(1, Ordering::Relaxed);
-        (task < tasks && !stop.load(Ordering::Relaxed)).then_some(task)
+        let turn = next.fetch_add(1, Ordering::Relaxed);
+        (turn < tasks && !stop.load(Ordering::Relaxed)).then(|| apart(turn, tasks, threads()))
     };
     let take_all = || {
         while let Some(task) = take() {
@@ -89,6 +89,15 @@ pub(crate) fn for_each(tasks: usize, context: &Context<'_>, body: &(dyn Fn(usize
         return Err(Error::new(ErrorKind::Interrupted, "interrupted"));
     }
     Ok(())
+}
+
+/// The task of a turn: turns walk through as many parts of the tasks as there are threads, all at once. Tasks side
+/// by side write memory side by side, and of two threads that touch a fresh page at the same time each clears
+/// one, of which one is thrown away: 2 MiB where pages are large.
+fn apart(turn: usize, tasks: usize, parts: usize) -> usize {
+    let (step, part) = (turn / parts, turn % parts);
+    // The first parts are longer by one where the tasks cannot be shared evenly.
+    part * (tasks / parts) + part.min(tasks % parts) + step
 }
 
 /// The other threads of this process; `None` when there is only the caller's.
@@ -132,6 +141,16 @@ mod tests {
         })
         .unwrap();
         assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1));
+    }
+
+    #[test]
+    fn turns_walk_through_all_parts_at_once() {
+        assert_eq!([0, 1, 2, 3, 4, 5, 6].map(|turn| apart(turn, 7, 3)), [0, 3, 5, 1, 4, 6, 2]);
+        for (tasks, parts) in [(1, 1), (1, 4), (5, 1), (8, 2), (9, 2), (100, 64), (63, 64)] {
+            let mut seen: Vec<_> = (0..tasks).map(|turn| apart(turn, tasks, parts)).collect();
+            seen.sort_unstable();
+            assert_eq!(seen, (0..tasks).collect::<Vec<_>>(), "{tasks} in {parts}");
+        }
     }
 
     #[test]
