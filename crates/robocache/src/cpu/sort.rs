@@ -90,67 +90,180 @@ pub(crate) use with_item;
 /// The most bits of a digit: as many streams are written at once, and their lines should fit the first cache.
 const DIGIT: u32 = 9;
 const DIGITS: usize = 1 << DIGIT;
+/// The most bits of a digit within a bucket, whose items are few.
+const NEAR_DIGIT: u32 = 8;
+const NEAR_DIGITS: usize = 1 << NEAR_DIGIT;
 /// Up to so many items, comparing them is faster than counting digits.
 const FEW: usize = 1024;
+/// As above, within a bucket.
+const NEAR_FEW: usize = 32;
+/// Fewer items than this are not dealt into buckets.
+const MANY: usize = 32 << 10;
 
 /// Sorts by key; equal keys keep their order, given that indices ascend. `other` is as long as `items`.
 /// Tells which of the two holds the result: `true` for `other`.
 pub(crate) fn sort<I: Item>(items: &mut [I], other: &mut [I], packing: Packing, context: &Context<'_>) -> Result<bool> {
     let count = items.len().min(other.len());
+    let (items, other) = (&mut items[..count], &mut other[..count]);
     if count <= FEW {
         items.sort_unstable_by_key(|item| (item.key(packing), item.index(packing)));
         return Ok(false);
     }
     let shared = is_worth_sharing(count * size_of::<I>());
-    let tasks = if shared { threads().max(1) * 2 } else { 1 };
-    let chunk = count.div_ceil(tasks).max(1);
-    let mut places = vec![[0usize; DIGITS]; tasks];
+    let mut places = vec![[0usize; DIGITS]; if shared { threads().max(1) * 2 } else { 1 }];
+    if count >= MANY && packing.key_bits > DIGIT {
+        let top = Digit { shift: packing.key_bits - DIGIT, width: DIGIT };
+        count_digits(items, &mut places, packing, top, context)?;
+        let largest = (0..DIGITS).map(|digit| places.iter().map(|row| row[digit]).sum::<usize>()).max();
+        // A crowd is shared by all threads below, and would be sorted by one here.
+        if largest.is_some_and(|largest| largest <= count / (2 * threads())) {
+            deal(items, other, &mut places, packing, top, context)?;
+            return sort_buckets(other, items, &places, packing, top.shift, context);
+        }
+    }
     let passes = packing.key_bits.div_ceil(DIGIT);
     let width = packing.key_bits.div_ceil(passes.max(1));
-    let digits = 1 << width;
     let mut swapped = false;
     for pass in 0..passes {
-        let shift = pass * width;
+        let digit = Digit { shift: pass * width, width };
         let (from, to) = if swapped { (&*other, &mut *items) } else { (&*items, &mut *other) };
-        let chunk_of = |task: usize| &from[(task * chunk).min(count)..((task + 1) * chunk).min(count)];
-        let digit = |item: I| (item.key(packing) >> shift) as usize & (digits - 1);
-        let table = Shared(places.as_mut_ptr());
-        let count_digits = |task: usize| {
-            // SAFETY: each task has a row of its own.
-            let own = unsafe { &mut *table.get().add(task) };
-            own.fill(0);
-            for &item in chunk_of(task) {
-                own[digit(item)] += 1;
-            }
-        };
-        for_each(tasks, context, &count_digits)?;
+        count_digits(from, &mut places, packing, digit, context)?;
         // A digit that all keys share orders nothing.
-        let first = digit(from[0]);
+        let first = digit.of(from[0], packing);
         if places.iter().map(|row| row[first]).sum::<usize>() == count {
             continue;
         }
-        let mut next = 0;
-        for digit in 0..digits {
-            for row in &mut places {
-                next += std::mem::replace(&mut row[digit], next);
-            }
-        }
-        let (table, target) = (Shared(places.as_mut_ptr()), Shared(to.as_mut_ptr()));
-        let deal = |task: usize| {
-            // SAFETY: as above; the counted places of all tasks are different and within `to`.
-            unsafe {
-                let own = &mut *table.get().add(task);
-                for &item in chunk_of(task) {
-                    let place = &mut own[digit(item)];
-                    *target.get().add(*place) = item;
-                    *place += 1;
-                }
-            }
-        };
-        for_each(tasks, context, &deal)?;
+        deal(from, to, &mut places, packing, digit, context)?;
         swapped = !swapped;
     }
     Ok(swapped)
+}
+
+/// Some bits of a key.
+#[derive(Clone, Copy)]
+struct Digit {
+    shift: u32,
+    width: u32,
+}
+
+impl Digit {
+    #[inline(always)]
+    fn of<I: Item>(self, item: I, packing: Packing) -> usize {
+        (item.key(packing) >> self.shift) as usize & ((1 << self.width) - 1)
+    }
+}
+
+/// The items of a task, of so many tasks.
+fn chunk_of<I>(items: &[I], task: usize, tasks: usize) -> &[I] {
+    let chunk = items.len().div_ceil(tasks).max(1);
+    &items[(task * chunk).min(items.len())..((task + 1) * chunk).min(items.len())]
+}
+
+/// Counts the digits of all items, in a row for each task.
+fn count_digits<I: Item>(
+    items: &[I],
+    places: &mut [[usize; DIGITS]],
+    packing: Packing,
+    digit: Digit,
+    context: &Context<'_>,
+) -> Result<()> {
+    let (tasks, table) = (places.len(), Shared(places.as_mut_ptr()));
+    for_each(tasks, context, &|task| {
+        // SAFETY: each task has a row of its own.
+        let own = unsafe { &mut *table.get().add(task) };
+        own.fill(0);
+        for &item in chunk_of(items, task, tasks) {
+            own[digit.of(item, packing)] += 1;
+        }
+    })
+}
+
+/// Moves items to where their counted digits say; `places` then holds where the items of each task end.
+fn deal<I: Item>(
+    items: &[I],
+    to: &mut [I],
+    places: &mut [[usize; DIGITS]],
+    packing: Packing,
+    digit: Digit,
+    context: &Context<'_>,
+) -> Result<()> {
+    let mut next = 0;
+    for digit in 0..1 << digit.width {
+        for row in &mut *places {
+            next += std::mem::replace(&mut row[digit], next);
+        }
+    }
+    let (tasks, table, target) = (places.len(), Shared(places.as_mut_ptr()), Shared(to.as_mut_ptr()));
+    for_each(tasks, context, &|task| {
+        // SAFETY: each task has a row of its own; the counted places of all tasks are different and within `to`.
+        unsafe {
+            let own = &mut *table.get().add(task);
+            for &item in chunk_of(items, task, tasks) {
+                let place = &mut own[digit.of(item, packing)];
+                *target.get().add(*place) = item;
+                *place += 1;
+            }
+        }
+    })
+}
+
+/// Sorts what was dealt by the digit above so many `bits`, bucket by bucket: each is small enough for a core's
+/// cache, so that the other passes do not go through memory. Tells whether the result is in `dealt`.
+fn sort_buckets<I: Item>(
+    dealt: &mut [I],
+    other: &mut [I],
+    places: &[[usize; DIGITS]],
+    packing: Packing,
+    bits: u32,
+    context: &Context<'_>,
+) -> Result<bool> {
+    let passes = bits.div_ceil(NEAR_DIGIT);
+    let width = bits.div_ceil(passes.max(1));
+    // The last task's items of a digit end where the next digit begins.
+    let ends = &places[places.len() - 1];
+    let (first, second) = (Shared(dealt.as_mut_ptr()), Shared(other.as_mut_ptr()));
+    for_each(DIGITS, context, &|digit| {
+        let start = digit.checked_sub(1).map_or(0, |before| ends[before]);
+        // SAFETY: buckets lie side by side within both, and each is sorted by one task.
+        let (bucket, spare) = unsafe {
+            let length = ends[digit] - start;
+            (
+                std::slice::from_raw_parts_mut(first.get().add(start), length),
+                std::slice::from_raw_parts_mut(second.get().add(start), length),
+            )
+        };
+        sort_bucket(bucket, spare, packing, passes, width);
+    })?;
+    Ok(passes.is_multiple_of(2))
+}
+
+/// Sorts by the lower `passes * width` bits of keys; into `spare` where the passes are odd.
+fn sort_bucket<I: Item>(bucket: &mut [I], spare: &mut [I], packing: Packing, passes: u32, width: u32) {
+    if bucket.len() <= NEAR_FEW {
+        bucket.sort_unstable_by_key(|item| (item.key(packing), item.index(packing)));
+        if !passes.is_multiple_of(2) {
+            spare.copy_from_slice(bucket);
+        }
+        return;
+    }
+    let (mut from, mut to) = (bucket, spare);
+    for pass in 0..passes {
+        let digit = Digit { shift: pass * width, width };
+        let mut places = [0usize; NEAR_DIGITS];
+        for &item in &*from {
+            places[digit.of(item, packing)] += 1;
+        }
+        let mut next = 0;
+        for place in &mut places[..1 << width] {
+            next += std::mem::replace(place, next);
+        }
+        for &item in &*from {
+            let place = &mut places[digit.of(item, packing)];
+            to[*place] = item;
+            *place += 1;
+        }
+        std::mem::swap(&mut from, &mut to);
+    }
 }
 
 /// A pointer that several threads write through, each to places of its own.
@@ -199,7 +312,7 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             state >> 20
         };
-        for count in [0, 1, 2, 15, 16, 17, 127, 128, 129, 1024, 1025, 4095, 4096, 4097, 70_000] {
+        for count in [0, 1, 2, 15, 16, 17, 127, 128, 129, 1024, 1025, 4095, 4096, 4097, 32_768, 70_000] {
             for bits in [1, 7, 8, 9, 10, 18, 19, 23, 44] {
                 let most = (1u64 << bits) - 1;
                 let keys: Vec<_> = (0..count).map(|_| random() & most).collect();
@@ -210,6 +323,11 @@ mod tests {
             let keys: Vec<_> = (0..count).map(|_| ((random() % 400) << 9) | (5 << 20) | 3).collect();
             check::<u64>(&keys, 1 << 24);
             check::<u64>(&vec![5; count], 255);
+            // Buckets of very different sizes, some of them empty.
+            let keys: Vec<_> =
+                (0..count).map(|at| if at % 4 == 0 { random() % (1 << 23) } else { 1 << (at % 23) }).collect();
+            check::<u64>(&keys, 1 << 23);
+            check::<Pair>(&keys, 1 << 23);
             let wide: Vec<_> = (0..count).map(|_| random() << 19).collect();
             check::<Pair>(&wide, u64::MAX);
         }
