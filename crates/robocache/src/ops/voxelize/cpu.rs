@@ -1,9 +1,10 @@
-//! `voxelize` on the host. Occupancy and counts are written by atomic stores and additions; features
-//! are reduced along the points sorted by cell.
+//! `voxelize` on the host. Occupancy is written by atomic stores; features are reduced along the points sorted
+//! by cell.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use super::count;
 use super::find::{Finder, Visitor, prefetch};
 use super::grid::NOWHERE;
 use super::reduce::{Features, RowOut, Run, reduce};
@@ -18,6 +19,9 @@ use crate::{Context, Error, Outputs, Result};
 const TASK_BYTES: usize = 1 << 20;
 /// Bytes of a task that fills a part of the grid and then comes back to it: they should stay in a core's cache.
 const SLAB_BYTES: u64 = 512 << 10;
+/// Bytes of the grid, and points, of a row that one thread fills and then writes.
+const NEAR_ROW_BYTES: usize = 1 << 20;
+const NEAR_ROW_POINTS: usize = 1 << 20;
 const ALIGN: usize = 64;
 
 pub(super) fn workspace(op: &Voxelize<'_>, dims: &Dims) -> Result<usize> {
@@ -26,10 +30,24 @@ pub(super) fn workspace(op: &Voxelize<'_>, dims: &Dims) -> Result<usize> {
         let item = Packing::new(dims.cloud.total(), dims.all_cells as u64).item_bytes();
         return Ok(dims.cloud.total().checked_mul(2 * item).ok_or_else(too_large)? + ALIGN);
     }
-    Ok(match CountsIn::of(op, dims) {
-        CountsIn::Workspace => dims.all_cells.checked_mul(4).ok_or_else(too_large)? + ALIGN,
-        _ => 0,
-    })
+    let dealt = if CountsIn::of(op, dims) == CountsIn::Nothing { None } else { count::Plan::new(dims) };
+    let dealt = dealt.map_or(0, |plan| plan.workspace() + ALIGN);
+    let counts = counts_to_work_in(op, dims).ok_or_else(too_large)?;
+    Ok(if counts > 0 { dealt + counts + ALIGN } else { dealt })
+}
+
+/// Bytes of counts that are no result; none where they cannot be addressed.
+fn counts_to_work_in(op: &Voxelize<'_>, dims: &Dims) -> Option<usize> {
+    match CountsIn::of(op, dims) {
+        CountsIn::Workspace => dims.all_cells.checked_mul(4)?.checked_next_multiple_of(ALIGN),
+        _ => Some(0),
+    }
+}
+
+/// Whether each row of the grid is filled and written by one thread, while it is in its cache.
+pub(super) fn rows_are_tasks(dims: &Dims, dtype: DType) -> bool {
+    let small = dims.cells.saturating_mul(dtype.size()) <= NEAR_ROW_BYTES && dims.cloud.count <= NEAR_ROW_POINTS;
+    small && dims.cloud.batch >= 2 * threads()
 }
 
 pub(super) fn voxelize(op: &Voxelize<'_>, dims: &Dims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
@@ -65,33 +83,44 @@ fn with_points<T: Scalar>(
         CountsIn::Workspace => scratch.cast(),
     };
     if !counts.is_null() {
-        // SAFETY: `[B,X,Y,Z]` int32, row-major, or as much memory to work in.
-        unsafe { fill(counts.cast(), DType::I32, 0, dims.all_cells, context)? };
-        let counts = Shared(counts);
-        if threads() == 1 || found.tasks() == 1 {
-            found.for_each(false, context, || Count::<true>::new(counts))?;
-        } else {
-            found.for_each(false, context, || Count::<false>::new(counts))?;
+        // SAFETY: `[B,X,Y,Z]` int32, row-major, or as much memory to work in; behind that is what counting asks for.
+        unsafe {
+            let behind = scratch.add(counts_to_work_in(op, dims).unwrap_or(0));
+            count::count(&found, dims, counts, behind, context)?;
         }
         if op.reduce == Reduce::Count {
-            return if counts.get().cast() == targets.out {
-                Ok(())
-            } else {
-                write_counts(counts.get(), dims, targets, context)
-            };
+            return if counts.cast() == targets.out { Ok(()) } else { write_counts(counts, dims, targets, context) };
         }
     }
-    // SAFETY: `[B,X,Y,Z]` of this dtype, row-major.
-    unsafe { fill(targets.out, dims.dtype, dims.fill, dims.all_cells, context)? };
     // Counting has counted the dropped.
     let found = if counts.is_null() { found } else { finder(std::ptr::null_mut()) };
-    let (out, one) = (Shared(targets.out), dims.one);
     match dims.dtype.size() {
-        1 => found.for_each(false, context, || Mark::new(out.get(), one as u8)),
-        2 => found.for_each(false, context, || Mark::new(out.get(), one as u16)),
-        4 => found.for_each(false, context, || Mark::new(out.get(), one as u32)),
-        _ => found.for_each(false, context, || Mark::new(out.get(), one)),
+        1 => mark(&found, dims, targets.out, dims.one as u8, context),
+        2 => mark(&found, dims, targets.out, dims.one as u16, context),
+        4 => mark(&found, dims, targets.out, dims.one as u32, context),
+        _ => mark(&found, dims, targets.out, dims.one, context),
     }
+}
+
+/// Fills the grid, then writes `one` into the cells of points.
+fn mark<S: Slot + Sync, T: Scalar>(
+    found: &Finder<'_, T>,
+    dims: &Dims,
+    out: *mut u8,
+    one: S,
+    context: &Context<'_>,
+) -> Result<()> {
+    let shared = Shared(out);
+    if rows_are_tasks(dims, dims.dtype) {
+        return found.for_each_row(context, |row| {
+            // SAFETY: a row of `[B,X,Y,Z]` of this dtype, row-major, which no other task writes.
+            unsafe { fill_part(shared.get(), dims.dtype, dims.fill, row * dims.cells..(row + 1) * dims.cells) };
+            Mark::new(shared.get(), one)
+        });
+    }
+    // SAFETY: `[B,X,Y,Z]` of this dtype, row-major.
+    unsafe { fill(out, dims.dtype, dims.fill, dims.all_cells, context)? };
+    found.for_each(false, context, |_| Mark::new(shared.get(), one))
 }
 
 /// A cell that is marked.
@@ -146,60 +175,11 @@ impl<S: Slot> Visitor for Mark<S> {
     }
 }
 
-/// Counts points in their cells, runs of one cell at once.
-struct Count<const ALONE: bool> {
-    counts: Shared<i32>,
-    before: u64,
-    run: i32,
-}
-
-impl<const ALONE: bool> Count<ALONE> {
-    fn new(counts: Shared<i32>) -> Self {
-        Self { counts, before: NOWHERE, run: 0 }
-    }
-
-    #[inline(always)]
-    fn add(&self) {
-        if self.before != NOWHERE {
-            // SAFETY: a cell of the grid, aligned as int32 is; with `ALONE` no other thread counts.
-            unsafe {
-                let slot = self.counts.get().add(self.before as usize);
-                if ALONE {
-                    *slot = (*slot).wrapping_add(self.run);
-                } else {
-                    AtomicI32::from_ptr(slot).fetch_add(self.run, Relaxed);
-                }
-            }
-        }
-    }
-}
-
-impl<const ALONE: bool> Visitor for Count<ALONE> {
-    #[inline(always)]
-    fn visit(&mut self, _: usize, cells: &[u64]) {
-        for &cell in cells {
-            prefetch(self.counts.get().wrapping_add(cell as usize));
-        }
-        for &cell in cells {
-            if cell == self.before {
-                self.run += 1;
-            } else {
-                self.add();
-                (self.before, self.run) = (cell, 1);
-            }
-        }
-    }
-
-    fn finish(&mut self) {
-        self.add();
-    }
-}
-
 /// Writes one pattern to `count` elements.
 ///
 /// # Safety
 /// They must be writable at `out`, aligned as their dtype is.
-unsafe fn fill(out: *mut u8, dtype: DType, bits: u64, count: usize, context: &Context<'_>) -> Result<()> {
+pub(super) unsafe fn fill(out: *mut u8, dtype: DType, bits: u64, count: usize, context: &Context<'_>) -> Result<()> {
     let per_task = TASK_BYTES / dtype.size();
     let out = Shared(out);
     for_each(count.div_ceil(per_task), context, &|task| {
@@ -211,7 +191,7 @@ unsafe fn fill(out: *mut u8, dtype: DType, bits: u64, count: usize, context: &Co
 
 /// # Safety
 /// As for [`fill`].
-unsafe fn fill_part(out: *mut u8, dtype: DType, bits: u64, range: Range<usize>) {
+pub(super) unsafe fn fill_part(out: *mut u8, dtype: DType, bits: u64, range: Range<usize>) {
     let (size, count) = (dtype.size(), range.len());
     let bytes = bits.to_le_bytes();
     // SAFETY: the caller's promise.

@@ -1,5 +1,6 @@
 //! The cells of points on the host, a block of points at a time.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::grid::{Cells, Grid, NOWHERE};
@@ -10,7 +11,7 @@ use crate::tensor::TensorRef;
 use crate::{Context, Result};
 
 /// Points of a task: enough to hide handing it out.
-const TASK_POINTS: usize = 16 << 10;
+pub(super) const TASK_POINTS: usize = 16 << 10;
 
 /// Finds the cells of points, numbered through all rows.
 pub(super) struct Finder<'a, T: Scalar> {
@@ -45,7 +46,7 @@ impl<'a, T: Scalar> Finder<'a, T> {
         Self { points, cells, cloud, lengths, per_row, dropped: Shared(dropped) }
     }
 
-    /// Tasks that the points are cut into.
+    /// Tasks that the points are cut into, of [`TASK_POINTS`] of a row at most.
     pub(super) fn tasks(&self) -> usize {
         self.cloud.batch * self.cloud.count.div_ceil(TASK_POINTS).max(1)
     }
@@ -56,28 +57,44 @@ impl<'a, T: Scalar> Finder<'a, T> {
         &self,
         padding: bool,
         context: &Context<'_>,
-        visitor: impl Fn() -> V + Sync,
+        visitor: impl Fn(usize) -> V + Sync,
     ) -> Result<()> {
-        let Cloud { count, .. } = *self.cloud;
-        let parts = count.div_ceil(TASK_POINTS).max(1);
+        let parts = self.cloud.count.div_ceil(TASK_POINTS).max(1);
         for_each(self.tasks(), context, &|task| {
-            let (row, first) = (task / parts, task % parts * TASK_POINTS);
-            let (end, length) = ((first + TASK_POINTS).min(count), self.cloud.length(self.lengths, row));
-            let mut visitor = visitor();
-            let mut lost = 0;
-            // SAFETY: the row and the points exist.
-            unsafe { visit_part(self, row, first, end.min(length), &mut visitor, &mut lost) };
-            if padding {
-                for start in (first.max(length)..end).step_by(BLOCK) {
-                    visitor.visit(row * count + start, &[NOWHERE; BLOCK][..(end - start).min(BLOCK)]);
-                }
-            }
-            visitor.finish();
-            if lost > 0 && !self.dropped.get().is_null() {
-                // SAFETY: `[B]` int64, row-major, in use by atomic additions only.
-                unsafe { AtomicU64::from_ptr(self.dropped.get().add(row).cast()) }.fetch_add(lost, Relaxed);
-            }
+            let first = task % parts * TASK_POINTS;
+            let end = (first + TASK_POINTS).min(self.cloud.count);
+            self.hand_out(task / parts, first..end, padding, visitor(task));
         })
+    }
+
+    /// As above, with one visitor for each row, made by the thread that then hands it the row's points.
+    pub(super) fn for_each_row<V: Visitor>(
+        &self,
+        context: &Context<'_>,
+        visitor: impl Fn(usize) -> V + Sync,
+    ) -> Result<()> {
+        for_each(self.cloud.batch, context, &|row| {
+            self.hand_out(row, 0..self.cloud.count, false, visitor(row));
+        })
+    }
+
+    /// Hands points of a row to a visitor.
+    fn hand_out<V: Visitor>(&self, row: usize, points: Range<usize>, padding: bool, mut visitor: V) {
+        let length = self.cloud.length(self.lengths, row);
+        let mut lost = 0;
+        // SAFETY: the row and the points exist.
+        unsafe { visit_part(self, row, points.start, points.end.min(length), &mut visitor, &mut lost) };
+        if padding {
+            for start in (points.start.max(length)..points.end).step_by(BLOCK) {
+                let padded = [NOWHERE; BLOCK];
+                visitor.visit(row * self.cloud.count + start, &padded[..(points.end - start).min(BLOCK)]);
+            }
+        }
+        visitor.finish();
+        if lost > 0 && !self.dropped.get().is_null() {
+            // SAFETY: `[B]` int64, row-major, in use by atomic additions only.
+            unsafe { AtomicU64::from_ptr(self.dropped.get().add(row).cast()) }.fetch_add(lost, Relaxed);
+        }
     }
 
     /// Writes an item for each point, with its cell as the key, `nowhere` for padding and what was dropped.
@@ -89,7 +106,7 @@ impl<'a, T: Scalar> Finder<'a, T> {
         context: &Context<'_>,
     ) -> Result<()> {
         let items = Shared(items.as_mut_ptr());
-        self.for_each(true, context, || Write { items, packing, nowhere })
+        self.for_each(true, context, |_| Write { items, packing, nowhere })
     }
 }
 

@@ -6,6 +6,7 @@
 //! bits on every run and on every backend.
 
 mod backward;
+mod count;
 mod cpu;
 mod cuda;
 mod find;
