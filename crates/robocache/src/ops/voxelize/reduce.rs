@@ -165,7 +165,7 @@ impl RowOut {
     unsafe fn write<const N: usize>(self, start: usize, numbers: [f64; N]) {
         #[inline(always)]
         unsafe fn write_as<O: Scalar, const N: usize>(to: *mut O, numbers: [f64; N]) {
-            for (column, number) in numbers.into_iter().enumerate() {
+            for (column, &number) in numbers.iter().enumerate() {
                 // SAFETY: the caller's promise.
                 unsafe { *to.add(column) = O::narrow(number) };
             }
@@ -265,12 +265,17 @@ unsafe fn combine_columns<
     out: RowOut,
 ) {
     let mut totals = [[C::Total::default(); COLUMNS]; LANES];
-    for index in 0..points.count() {
-        // SAFETY: the point exists, and so do its columns.
-        let row = unsafe { *features.at(points.index(index), start).cast::<[T; COLUMNS]>() };
-        for (total, number) in totals[index % LANES].iter_mut().zip(row) {
-            let number = how.first(number.widen());
-            *total = if index < LANES { number } else { how.join(*total, number) };
+    // SAFETY: the point exists, and so do its columns.
+    let read = |index: usize| unsafe { &*features.at(points.index(index), start).cast::<[T; COLUMNS]>() };
+    let firsts = points.count().min(LANES);
+    for (index, totals) in totals[..firsts].iter_mut().enumerate() {
+        for (total, &number) in totals.iter_mut().zip(read(index)) {
+            *total = how.first(number.widen());
+        }
+    }
+    for index in firsts..points.count() {
+        for (total, &number) in totals[index % LANES].iter_mut().zip(read(index)) {
+            *total = how.join(*total, how.first(number.widen()));
         }
     }
     let mut half = LANES / 2;
