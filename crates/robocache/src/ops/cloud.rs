@@ -107,6 +107,14 @@ impl<T: Scalar> Points<T> {
         }
     }
 
+    /// Where a point lies; not to be read by.
+    #[inline(always)]
+    pub(crate) fn address(&self, row: usize, index: usize) -> *const T {
+        let [row_step, step, _] = self.strides;
+        let offset = (row as isize).wrapping_mul(row_step).wrapping_add((index as isize).wrapping_mul(step));
+        self.data.wrapping_offset(offset)
+    }
+
     /// The coordinates of a point.
     ///
     /// # Safety

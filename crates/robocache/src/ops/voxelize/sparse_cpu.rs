@@ -18,6 +18,8 @@ const ALIGN: usize = 64;
 const TASK_POINTS: usize = 32 << 10;
 /// Rows of a task.
 const TASK_ROWS: usize = 1024;
+/// Bytes that are written twice while they are in the first cache.
+const NEAR_BYTES: usize = 16 << 10;
 
 fn packing(dims: &GroupDims) -> Packing {
     Packing::new(dims.cloud.total(), dims.all_cells)
@@ -259,35 +261,73 @@ fn hard_voxels<V: Scalar>(
     groups: &Groups<'_>,
     context: &Context<'_>,
 ) -> Result<()> {
-    /// Rows whose points are asked for ahead.
-    const AHEAD: usize = 16;
+    with_float!(op.points.dtype(), hard_voxels_of::<V>, op, dims, targets, groups, context)
+}
+
+fn hard_voxels_of<T: Scalar, V: Scalar>(
+    op: &GatherVoxels<'_>,
+    dims: &GatherDims,
+    targets: &GatherTargets,
+    groups: &Groups<'_>,
+    context: &Context<'_>,
+) -> Result<()> {
     let Some(most) = op.max_points else { return Ok(()) };
     let voxels = Shared(targets.voxels.cast::<V>());
-    let wide = 3 + dims.width;
+    let row_length = most * (3 + dims.width);
+    // Zeros are written to as many rows at once as then are still in the first cache.
+    let together = (NEAR_BYTES / (row_length * size_of::<V>()).max(1)).clamp(1, TASK_ROWS);
     for_each(op.rows.div_ceil(TASK_ROWS), context, &|task| {
-        for row in task * TASK_ROWS..((task + 1) * TASK_ROWS).min(op.rows) {
-            if row + AHEAD < groups.rows {
-                let members = groups.points(row + AHEAD);
-                for slot in 0..members.count().min(most).min(4) {
-                    prefetch(address_of(op, dims, members.index(slot)));
-                }
-            }
-            let members = if row < groups.rows { groups.points(row) } else { Group { order: &[], last: 0 } };
-            let kept = members.count().min(most);
-            // SAFETY: the row exists, no other task writes it, and so do its points.
+        let end = ((task + 1) * TASK_ROWS).min(op.rows);
+        for first in (task * TASK_ROWS..end).step_by(together) {
+            let rows = first..(first + together).min(end);
+            // SAFETY: the rows exist, no other task writes them, and their points exist.
             unsafe {
-                let to = voxels.get().add(row * most * wide);
-                for slot in 0..kept {
-                    let (index, to) = (members.index(slot), to.add(slot * wide));
-                    with_float!(op.points.dtype(), copy_point::<V>, op, dims, index, to);
-                    if let Some(features) = &op.features {
-                        with_float!(features.dtype(), copy_features::<V>, features, dims, index, to.add(3));
-                    }
-                }
-                to.add(kept * wide).write_bytes(0, (most - kept) * wide);
+                voxels.get().add(first * row_length).write_bytes(0, rows.len() * row_length);
+                write_points::<T, V>(op, dims, groups, rows.start..rows.end.min(groups.rows), voxels.get());
             }
         }
     })
+}
+
+/// Writes the first points of rows that have some.
+///
+/// # Safety
+/// The rows must exist in groups and in `voxels`, which nobody else may use.
+unsafe fn write_points<T: Scalar, V: Scalar>(
+    op: &GatherVoxels<'_>,
+    dims: &GatherDims,
+    groups: &Groups<'_>,
+    rows: Range<usize>,
+    voxels: *mut V,
+) {
+    /// Rows whose points are asked for ahead.
+    const AHEAD: usize = 16;
+    let (most, wide) = (op.max_points.unwrap_or(0), 3 + dims.width);
+    let points = Points::<T>::new(&op.points, &dims.cloud);
+    for row in rows {
+        if row + AHEAD < groups.rows {
+            let members = groups.points(row + AHEAD);
+            for slot in 0..members.count().min(most).min(4) {
+                let (row, index) = place_of(dims, members.index(slot));
+                prefetch(points.address(row, index));
+            }
+        }
+        let members = groups.points(row);
+        for slot in 0..members.count().min(most) {
+            let index = members.index(slot);
+            // SAFETY: the caller's promise; a point has three numbers, then its features.
+            unsafe {
+                let to = voxels.add((row * most + slot) * wide);
+                let (row, place) = place_of(dims, index);
+                for (axis, number) in points.at(row, place).into_iter().enumerate() {
+                    *to.add(axis) = V::narrow(number.into());
+                }
+                if let Some(features) = &op.features {
+                    with_float!(features.dtype(), copy_features::<V>, features, dims, index, to.add(3));
+                }
+            }
+        }
+    }
 }
 
 /// Row and place of a point that is numbered through all rows.
@@ -295,29 +335,6 @@ fn hard_voxels<V: Scalar>(
 fn place_of(dims: &GatherDims, index: u64) -> (usize, usize) {
     let (index, count) = (index as usize, dims.cloud.count.max(1));
     if dims.cloud.batch > 1 { (index / count, index % count) } else { (0, index) }
-}
-
-/// Where a point lies; not to be read by.
-#[inline(always)]
-fn address_of(op: &GatherVoxels<'_>, dims: &GatherDims, index: u64) -> *const u8 {
-    let (row, index) = place_of(dims, index);
-    let [row_step, step, _] = dims.cloud.point_strides;
-    let elements = (row as isize).wrapping_mul(row_step).wrapping_add((index as isize).wrapping_mul(step));
-    op.points.data().wrapping_offset(elements.wrapping_mul(op.points.dtype().size() as isize))
-}
-
-/// # Safety
-/// The point must exist, and three numbers be writable.
-#[inline(always)]
-unsafe fn copy_point<T: Scalar, V: Scalar>(op: &GatherVoxels<'_>, dims: &GatherDims, index: u64, to: *mut V) {
-    let (row, index) = place_of(dims, index);
-    // SAFETY: the caller's promise.
-    unsafe {
-        let point = Points::<T>::new(&op.points, &dims.cloud).at(row, index);
-        for (axis, number) in point.into_iter().enumerate() {
-            *to.add(axis) = V::narrow(number.into());
-        }
-    }
 }
 
 /// # Safety
