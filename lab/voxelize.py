@@ -182,7 +182,9 @@ def judge(row: Row, device: str, floor: float, times: Times, grid_bytes: int) ->
         # With `out` nobody waits for the system to clear fresh pages, which large grids spend most on.
         names = {"robocache": "against torch eager", "robocache_out": "with out="}
         return [
-            Target(text, spreads["eager"].median / spreads[name].median, CPU_TIMES_EAGER, True, " x")
+            Target(
+                text, spreads["eager"].median / spreads[name].median, CPU_TIMES_EAGER, True, " x"
+            )
             for name, text in names.items()
             if name in spreads
         ]
