@@ -168,7 +168,8 @@ pub(crate) struct Check {
 ///
 /// Decodes every episode once into Arrow files that training reads without a copy. Work is cut
 /// into units: one that is done is never done again, so that running the same command after
-/// Ctrl-C, a crash or a full disk continues. Episodes that cannot be read are skipped and listed.
+/// Ctrl-C, a crash or a full disk continues. Episodes whose files are damaged are skipped and listed;
+/// what the system fails to read (a bad disk, too many open files) ends the run with its work kept.
 /// A second dataset can go into the same cache, under a tag of its own.
 #[derive(Debug, Args)]
 #[command(

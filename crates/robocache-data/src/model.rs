@@ -237,7 +237,7 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
     /// The same but for the numbers of streams, which who reads them looks at.
     fn check_but_numbers(&self, progress: &Progress<'_>) -> Result<Checked>;
     /// The files that the metadata speaks of, itself included, whether they exist or not.
-    fn files(&self) -> Vec<PathBuf>;
+    fn files(&self) -> Result<Vec<PathBuf>>;
 }
 
 /// A dataset of any format. Opening reads the metadata only; it can be shared between threads.
@@ -366,13 +366,19 @@ impl Dataset {
 
     /// Bytes of the files that the metadata speaks of and that exist.
     pub fn bytes(&self) -> u64 {
-        self.source.files().iter().filter_map(|path| path.metadata().ok()).map(|metadata| metadata.len()).sum()
+        self.source
+            .files()
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|path| path.metadata().ok())
+            .map(|metadata| metadata.len())
+            .sum()
     }
 
     /// A number that differs when the dataset does: names, sizes, times and both ends of all files.
     /// A change in the middle of a file that keeps its size and its time is not seen.
     pub fn fingerprint(&self) -> Result<String> {
-        let mut files = self.source.files();
+        let mut files = self.source.files()?;
         files.sort();
         let mut sum = 0;
         for path in files {

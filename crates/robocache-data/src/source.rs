@@ -38,9 +38,14 @@ pub(crate) fn cause(error: &Error) -> Option<i32> {
 /// time.
 pub(crate) fn is_lasting(error: &Error) -> bool {
     use libc::{EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENXIO, EPERM};
-    // What the readers say themselves has no number.
-    cause(error)
-        .is_none_or(|number| [EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENXIO, EPERM].contains(&number))
+    match error.kind() {
+        ErrorKind::OutOfMemory | ErrorKind::Interrupted => false,
+        // What the readers say themselves has no number.
+        ErrorKind::FileError => cause(error).is_none_or(|number| {
+            [EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENXIO, EPERM].contains(&number)
+        }),
+        _ => true,
+    }
 }
 
 /// A regular file that is read by position; the one way in which the readers read.

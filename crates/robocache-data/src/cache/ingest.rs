@@ -22,6 +22,7 @@ use crate::check::work::all;
 use crate::findings::Progress;
 use crate::limits::{corrupt, file_error};
 use crate::model::Dataset;
+use crate::source::is_lasting;
 
 /// What an ingest did.
 #[derive(Debug, Clone, PartialEq)]
@@ -88,8 +89,10 @@ pub(crate) fn ingest_on(
     let runner = Runner { fs, out, plan: &plan, dataset: &dataset, strict: options.strict, step: &step, progress };
     let outcome = runner.run(&work, options.workers);
     if let Err(error) = ensure_unchanged(&plan, place, &dataset) {
-        // Which of them have the old content, nobody knows.
-        remove_units(fs, out, &work)?;
+        // Which of them have the old content, nobody knows. What cannot be looked at now, the next run looks at.
+        if is_lasting(&error) {
+            remove_units(fs, out, &work)?;
+        }
         return Err(error);
     }
     // What is done is made known also where the rest failed.
@@ -165,7 +168,9 @@ pub(crate) fn process_unit_on(
     };
     let skipped = work.process(&unit)?.skipped;
     if let Err(error) = ensure_unchanged(&plan, unit.source, &dataset) {
-        remove_units(fs, out, &[unit])?;
+        if is_lasting(&error) {
+            remove_units(fs, out, &[unit])?;
+        }
         return Err(error);
     }
     Ok(skipped)

@@ -7,6 +7,7 @@ use robocache::{DType, Error, ErrorKind, Result, ensure};
 use super::layout::{CachedSource, CachedStream, Encoding, FORMAT, Plan, Skipped, Unit, VERSION, whole};
 use crate::findings::Finding;
 use crate::model::{Dataset, Interpolation, Kind, Span, StreamInfo, Values, ensure_spans};
+use crate::source::is_lasting;
 
 /// Bytes that the largest stream of a unit should take: few enough files for any number of maps,
 /// small enough to be done again after a crash.
@@ -407,6 +408,8 @@ fn picture_shape(dataset: &Dataset, place: usize) -> Result<Option<[usize; 3]>> 
                     return Ok(Some(frames.shape()));
                 }
             }
+            // Whether there are pictures is planned once.
+            Err(error) if !is_lasting(&error) => return Err(error),
             Err(error) if error.kind() == ErrorKind::FileError => {}
             Err(error) => failure = Some(error),
         }

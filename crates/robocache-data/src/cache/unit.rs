@@ -203,11 +203,9 @@ impl<'a> Work<'a> {
     /// An episode that cannot be read is left out; what concerns all of them stops the work, as a unit
     /// that is done is not done again.
     fn keep_or_raise(&self, error: Error, episode: &mut Episode) -> Result<()> {
-        let is_its_own = match error.kind() {
-            ErrorKind::CorruptData | ErrorKind::LimitExceeded | ErrorKind::InvalidArgument => true,
-            ErrorKind::FileError => is_lasting(&error),
-            _ => false,
-        };
+        let of_a_file =
+            [ErrorKind::CorruptData, ErrorKind::LimitExceeded, ErrorKind::InvalidArgument, ErrorKind::FileError];
+        let is_its_own = of_a_file.contains(&error.kind()) && is_lasting(&error);
         let in_the_cache = error.file().is_some_and(|path| path.starts_with(self.root));
         if self.strict || !is_its_own || in_the_cache {
             return Err(error);

@@ -33,6 +33,7 @@ use crate::json::Json;
 use crate::limits::{corrupt, file_error};
 use crate::model::{EpisodeInfo, Kind, Samples, Source, StreamInfo};
 use crate::parquet::{ParquetFile, Shared};
+use crate::source::is_lasting;
 use crate::video::VideoFile;
 
 /// Files whose metadata is kept: their indices are small, but a dataset has many.
@@ -91,13 +92,18 @@ pub(crate) fn open(path: &Path, limits: &Limits) -> Result<(LeRobot, Option<Erro
             dataset.tasks = tasks;
             dataset.findings.extend(found);
         }
+        // A cache would do without for good.
+        Err(error) if !is_lasting(&error) => return Err(error),
         // Nothing but the words is lost.
         Err(error) => dataset.found_unreadable(&codes::TASKS_UNREADABLE, &error),
     }
     if let Err(error) = gr00t::name_parts(&dataset.root, &mut dataset.streams) {
+        if !is_lasting(&error) {
+            return Err(error);
+        }
         dataset.found_unreadable(&codes::MODALITY_UNREADABLE, &error);
     }
-    dataset.take_types_of_files();
+    dataset.take_types_of_files()?;
     streams::set_methods(&mut dataset.streams);
     for (name, why) in &dataset.left_out {
         dataset.findings.push(Finding::warning(&codes::STREAM_LEFT_OUT, why).stream(name));
@@ -133,8 +139,8 @@ impl LeRobot {
 
     /// Numbers have the type that the files give them, which is not always the declared one. One
     /// odd file does not decide: where the first differs a second one is asked. All files must agree.
-    fn take_types_of_files(&mut self) {
-        let tables = self.first_tables();
+    fn take_types_of_files(&mut self) -> Result<()> {
+        let tables = self.first_tables()?;
         let mut left_out = Vec::new();
         for stream in &mut self.streams {
             match (stream.kind, stream.dtype) {
@@ -163,10 +169,11 @@ impl LeRobot {
         }
         self.streams.retain(|stream| left_out.iter().all(|(name, _)| *name != stream.name));
         self.left_out.extend(left_out);
+        Ok(())
     }
 
     /// The first two files with rows that can be opened.
-    fn first_tables(&self) -> Vec<Arc<ParquetFile>> {
+    fn first_tables(&self) -> Result<Vec<Arc<ParquetFile>>> {
         /// Files that are tried.
         const TRIED: usize = 4;
         let mut tried: Vec<FileId> = Vec::new();
@@ -177,10 +184,14 @@ impl LeRobot {
             }
             if !tried.contains(file) {
                 tried.push(*file);
-                tables.extend(self.table(at));
+                match self.table(at) {
+                    Ok(table) => tables.push(table),
+                    Err(error) if !is_lasting(&error) => return Err(error),
+                    Err(_) => {}
+                }
             }
         }
-        tables
+        Ok(tables)
     }
 
     /// Metadata that speaks of different datasets: whatever is read by it may be another episode.
@@ -299,7 +310,7 @@ impl Source for LeRobot {
         self.check_all(progress, false)
     }
 
-    fn files(&self) -> Vec<PathBuf> {
+    fn files(&self) -> Result<Vec<PathBuf>> {
         let mut paths: HashSet<PathBuf> = HashSet::from([self.root.info()]);
         for at in 0..self.episodes.len() {
             paths.extend(self.table_path(at));
@@ -309,7 +320,12 @@ impl Source for LeRobot {
         }
         let metadata = [Version::V21.episodes(), Version::V21.tasks(), Version::V30.tasks()];
         paths.extend(metadata.iter().map(|file| self.root.path.join(file)));
-        paths.extend(self.root.chunked_files("meta/episodes").unwrap_or_default());
-        paths.into_iter().collect()
+        match self.root.chunked_files("meta/episodes") {
+            Ok(files) => paths.extend(files),
+            Err(error) if !is_lasting(&error) => return Err(error),
+            // Older versions have no such folder.
+            Err(_) => {}
+        }
+        Ok(paths.into_iter().collect())
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use robocache::{ErrorKind, Result};
 
 use crate::source::faults::{Fault, during};
-use crate::{Dataset, Limits, Values};
+use crate::{Dataset, Level, Limits, Progress, Values};
 
 fn sample(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(name)
@@ -66,4 +66,41 @@ fn reads_that_are_short_interrupted_or_fail_65() {
             assert!(read_all(&path).unwrap() == good, "{row}: the next good call");
         }
     }
+}
+
+/// In a process of its own, which may open no file once the dataset is open. Sets the limit that the process may
+/// change back; tells the one before.
+fn allow_files(files: u64) -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limit is a valid one, and no higher than the one that holds for it.
+    unsafe {
+        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
+        let before = std::mem::replace(&mut limit.rlim_cur, files);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
+        before
+    }
+}
+
+#[test]
+fn a_file_that_is_not_to_blame_costs_no_episode_73() {
+    const ROLE: &str = "ROBOCACHE_TEST_CHECK_POORLY";
+    if std::env::var_os(ROLE).is_none() {
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", "lerobot::tests::a_file_that_is_not_to_blame_costs_no_episode_73"]).env(ROLE, "");
+        let done = again.output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
+        return;
+    }
+    let (dataset, _) = super::open(&sample("lerobot_v21"), &Limits::default()).unwrap();
+    let before = allow_files(0);
+    let checked = dataset.check_all(&Progress::default(), true);
+    let opened = super::open(&sample("lerobot_v21"), &Limits::default()).map(|_| ());
+    allow_files(before);
+    let checked = checked.unwrap();
+    let errors = checked.findings.iter().filter(|finding| finding.level == Level::Error);
+    let codes: Vec<_> = errors.map(|finding| finding.code).collect();
+    assert!(!codes.is_empty() && codes.iter().all(|code| *code == "unreadable_now"), "{:#?}", checked.findings);
+    assert!(checked.findings.iter().any(|finding| finding.message.contains("Too many open files")));
+    assert_eq!(checked.errors, []);
+    assert!(opened.is_err_and(|error| error.to_string().contains("Too many open files")));
 }

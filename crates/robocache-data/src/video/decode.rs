@@ -204,6 +204,11 @@ impl VideoFile {
     }
 }
 
+/// What the system would have said.
+fn system_error(number: i32) -> std::io::Error {
+    std::io::Error::from_raw_os_error(number)
+}
+
 /// One run of the program.
 struct Run<'a, 's> {
     video: &'a VideoFile,
@@ -412,11 +417,13 @@ impl Stop {
                 Error::new(ErrorKind::CorruptData, format!("ffmpeg found no more frames before {place}{said}"))
             }
             Self::Ended(Some(status)) => match status.signal() {
-                // Not the file's fault: most often the system was short of memory.
-                Some(signal) => Error::new(
-                    ErrorKind::FileError,
-                    format!("ffmpeg was killed by signal {signal} before {place}{said}"),
-                ),
+                Some(signal) => {
+                    let text = format!("ffmpeg was killed by signal {signal} before {place}{said}");
+                    let error = Error::new(ErrorKind::FileError, text);
+                    // Not the file's fault: most often the system was short of memory. A crash may be.
+                    let crashed = [libc::SIGSEGV, libc::SIGABRT, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
+                    if crashed.contains(&signal) { error } else { error.caused_by(system_error(libc::ENOMEM)) }
+                }
                 None if report.is_unable() => {
                     let text = format!("this ffmpeg cannot decode {} video{said}", video.codec);
                     Error::new(ErrorKind::Unsupported, text)
@@ -424,6 +431,13 @@ impl Stop {
                 None => {
                     let code = status.code().unwrap_or_default();
                     let text = format!("ffmpeg stopped before {place} with exit code {code}{said}");
+                    // It could not start, or open its files.
+                    let is_poor = [126, 127].contains(&code) || said.contains("Too many open files");
+                    if is_poor {
+                        return Error::new(ErrorKind::FileError, text)
+                            .caused_by(system_error(libc::EMFILE))
+                            .path(&video.path);
+                    }
                     Error::new(ErrorKind::CorruptData, text)
                 }
             },

@@ -35,8 +35,8 @@ pub fn threads() -> usize {
                 Some(count) if count > 0 => count,
                 _ => std::thread::available_parallelism().map_or(1, Into::into),
             };
-            THREADS.store(threads, Ordering::Relaxed);
-            threads
+            // Of two that find out at once the first counts: what was planned for so many is done by so many.
+            THREADS.compare_exchange(0, threads, Ordering::Relaxed, Ordering::Relaxed).err().unwrap_or(threads)
         }
         known => known,
     }

@@ -207,8 +207,8 @@ fn deal<I: Item>(
     })
 }
 
-/// Sorts what was dealt by the digit above so many `bits`, bucket by bucket: each is small enough for a core's
-/// cache, so that the other passes do not go through memory. Tells whether the result is in `dealt`.
+/// Sorts what was dealt by the digit above so many `bits`, bucket by bucket: most are small enough for a
+/// core's cache, so that the other passes do not go through memory. Tells whether the result is in `dealt`.
 fn sort_buckets<I: Item>(
     dealt: &mut [I],
     other: &mut [I],
@@ -328,6 +328,17 @@ mod tests {
                 (0..count).map(|at| if at % 4 == 0 { random() % (1 << 23) } else { 1 << (at % 23) }).collect();
             check::<u64>(&keys, 1 << 23);
             check::<Pair>(&keys, 1 << 23);
+            // Half of the buckets full, a few items in some of the others; odd and even passes within them.
+            for bits in [10, 18, 26] {
+                let keys: Vec<_> = (0..count)
+                    .map(|at| {
+                        let top = if at % 1000 == 0 { 256 + random() % 200 } else { random() % 256 };
+                        (top << (bits - 9)) | (random() % (1 << (bits - 9)))
+                    })
+                    .collect();
+                check::<u64>(&keys, 1 << bits);
+                check::<Pair>(&keys, (1 << bits) - 1);
+            }
             let wide: Vec<_> = (0..count).map(|_| random() << 19).collect();
             check::<Pair>(&wide, u64::MAX);
         }

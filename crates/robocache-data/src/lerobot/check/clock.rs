@@ -23,6 +23,8 @@ const STAMP_ROUNDING: f64 = f32::EPSILON as f64;
 pub(super) struct Clock {
     pub(super) frames: Option<Integers>,
     pub(super) stamps: Option<Vec<f64>>,
+    /// Whether a column was there and could not be read: then the reader has other times, or none.
+    pub(super) is_unreadable: bool,
 }
 
 impl Clock {

@@ -98,7 +98,8 @@ impl LeRobot {
 /// A finding with an error's text and file.
 pub(super) fn finding_of(root: &Root, level: Level, code: &'static Code, error: &Error) -> Finding {
     let text = error.to_string();
-    let code = if is_lasting(error) { code } else { &codes::UNREADABLE_NOW };
+    // What costs no episode keeps the code that tells what is lost.
+    let code = if level < Level::Error || is_lasting(error) { code } else { &codes::UNREADABLE_NOW };
     let Some(path) = error.file() else {
         return Finding::new(level, code, text);
     };

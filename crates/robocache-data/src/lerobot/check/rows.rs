@@ -100,7 +100,8 @@ impl LeRobot {
         let rows = self.rows_of(&block.episodes, &path, &table, &mut out);
         let clock = self.check_bookkeeping(&rows, plan, &mut out);
         // Without cameras nobody asks for the times.
-        for (at, part) in rows.parts.iter().filter(|_| plan.present.contains(&true)) {
+        let asks = plan.present.contains(&true) && !clock.is_unreadable;
+        for (at, part) in rows.parts.iter().filter(|_| asks) {
             if stop.asked() {
                 return out;
             }
@@ -209,11 +210,12 @@ impl LeRobot {
         let stamps = has(rows.table, "timestamp").then(read);
         let stamps =
             stamps.and_then(|read| read.map_err(|error| unreadable.push(("timestamp".to_owned(), error))).ok());
+        let is_unreadable = unreadable.iter().any(|(column, _)| ["frame_index", "timestamp"].contains(&&**column));
         for (column, error) in unreadable {
             let finding = finding_of(&self.root, Level::Error, &codes::UNREADABLE_FILE, &error);
             out.findings.push(finding.stream(&column));
         }
-        let clock = Clock { frames, stamps };
+        let clock = Clock { frames, stamps, is_unreadable };
         for (at, part) in &rows.parts {
             let place = |finding: Finding| finding.episode(part.episode).path(self.root.shown(rows.path));
             let start = plan.first_index.get(*at).copied().unwrap_or(0);

@@ -83,7 +83,7 @@ fn a_good_program_is_believed() {
 
 #[test]
 fn programs_on_a_bad_day() {
-    let rows: [(&str, &str, ErrorKind, &str); 14] = [
+    let rows: [(&str, &str, ErrorKind, &str); 16] = [
         (
             "exit 1",
             "echo '[error] Invalid data' >&2; exit 1",
@@ -100,6 +100,8 @@ fn programs_on_a_bad_day() {
         ("fewer frames", "base; line 100; pixels; line 200; pixels", ErrorKind::CorruptData, "before frame 2"),
         ("SIGKILL", "base; line 100; pixels; kill -9 $$", ErrorKind::FileError, "killed by signal 9 before frame 1"),
         ("SIGSEGV", "kill -11 $$", ErrorKind::FileError, "killed by signal 11"),
+        ("no libraries", "echo 'libx.so: cannot open' >&2; exit 127", ErrorKind::FileError, "exit code 127"),
+        ("no files", "echo '[error] Too many open files' >&2; exit 1", ErrorKind::FileError, "Too many open files"),
         (
             "wrong time",
             "base; line 100; pixels; line 201; pixels",
@@ -128,6 +130,9 @@ fn programs_on_a_bad_day() {
         let fake = Fake::new(script);
         let error = fake.decode().expect_err(name);
         assert_eq!(error.kind(), kind, "{name}: {error}");
+        // An episode is left out for good only where its file may be to blame.
+        let of_the_system = ["SIGKILL", "no libraries", "no files"].contains(&name);
+        assert_eq!(crate::source::is_lasting(&error), !of_the_system, "{name}: {error}");
         assert!(error.to_string().contains(text), "{name}: {error}");
         assert_eq!(error.file(), Some(fake.video.path.as_path()), "{name}");
         fake.assert_gone(name);

@@ -35,7 +35,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// None where it does not pay, or the cells do not fit 32 bits.
+    /// None where it does not pay.
     pub(super) fn new(dims: &Dims) -> Option<Self> {
         let (points, cells, threads) = (dims.cloud.total(), dims.all_cells, threads());
         let mut bits = SLAB_BITS;
@@ -44,15 +44,17 @@ impl Plan {
         }
         let slabs = cells.div_ceil(1 << bits);
         let tasks = dims.cloud.batch.saturating_mul(dims.cloud.count.div_ceil(TASK_POINTS).max(1));
-        let pays = points >= LEAST_POINTS && slabs <= MOST_SLABS && tasks.saturating_mul(slabs + 1) <= points / 4;
-        let narrow = cells <= 1 << 31 && u32::try_from(points).is_ok();
+        // Of fewer slabs than that, some would be a crowd.
+        let enough = (2 * threads..=MOST_SLABS).contains(&slabs);
+        let pays = enough && points >= LEAST_POINTS && tasks.saturating_mul(slabs + 1) <= points / 4;
+        let narrow = u32::try_from(points).is_ok();
         let alone = threads == 1 && cells <= NEAR_CELLS;
         (pays && narrow && !alone && !rows_are_tasks(dims, DType::I32)).then_some(Self { bits, slabs, tasks, points })
     }
 
-    /// Bytes to work in: the cells as they came and as they are dealt, and where the slabs of each task begin.
+    /// Bytes to work in: the cells as they are dealt, and where the slabs of each task begin.
     pub(super) fn workspace(&self) -> usize {
-        (2 * self.points + self.tasks * (self.slabs + 1)) * size_of::<u32>()
+        (self.points + self.tasks * (self.slabs + 1)) * size_of::<u32>()
     }
 
     /// The slab of a cell; the one past the last for [`NOWHERE`], also when it was cut to 32 bits.
@@ -109,7 +111,7 @@ impl<const ALONE: bool> Count<ALONE> {
     #[inline(always)]
     fn add(&self) {
         if self.before != NOWHERE {
-            // SAFETY: a cell of the grid, aligned as int32 is; with `ALONE` no other thread counts.
+            // SAFETY: a cell of the grid, aligned as int32 is; with `ALONE` no other thread counts in the row.
             unsafe {
                 let slot = self.counts.get().add(self.before as usize);
                 if ALONE {
@@ -151,28 +153,24 @@ impl<const ALONE: bool> Visitor for Count<ALONE> {
 /// Deals the points of a task into slabs.
 struct Dealer {
     plan: Plan,
-    /// Cells in the order of the points, and by slab: as many as there are points of all tasks.
-    found: *mut u32,
+    /// The cells of the task's points as they came.
+    found: Vec<u32>,
+    /// Cells by slab, with room for the points of all tasks.
     dealt: *mut u32,
     /// Where each slab of this task begins in `dealt`, and what lies outside.
     starts: *mut u32,
-    /// The first point and how many.
+    /// The first point.
     first: usize,
-    count: usize,
     places: [u32; MOST_SLABS + 1],
 }
 
 impl Visitor for Dealer {
     #[inline(always)]
     fn visit(&mut self, first: usize, cells: &[u64]) {
-        if self.count == 0 {
+        if self.found.is_empty() {
             self.first = first;
         }
-        self.count += cells.len();
-        for (index, &cell) in (first..).zip(cells) {
-            // SAFETY: there is a place for each point, and no other task writes this one.
-            unsafe { *self.found.add(index) = cell as u32 };
-        }
+        self.found.extend(cells.iter().map(|&cell| cell as u32));
         // Adding to one number again and again is slow, since each addition waits for the one before.
         if cells.iter().all(|&cell| cell == cells[0]) {
             self.places[self.plan.slab(cells[0])] += cells.len() as u32;
@@ -184,7 +182,8 @@ impl Visitor for Dealer {
     }
 
     fn finish(&mut self) {
-        let Self { plan, found, dealt, starts, first, count, ref mut places } = *self;
+        let Self { plan, dealt, starts, first, ref found, ref mut places } = *self;
+        let count = found.len();
         let all_in_one = places[..=plan.slabs].iter().any(|&place| place as usize == count);
         let mut next = first as u32;
         for (slab, place) in places[..=plan.slabs].iter_mut().enumerate() {
@@ -193,13 +192,12 @@ impl Visitor for Dealer {
             next += std::mem::replace(place, next);
         }
         if all_in_one {
-            // SAFETY: the points of this task, written by it.
-            return unsafe { dealt.add(first).copy_from_nonoverlapping(found.add(first), count) };
+            // SAFETY: there is room for the points of this task, which no other writes.
+            return unsafe { dealt.add(first).copy_from_nonoverlapping(found.as_ptr(), count) };
         }
-        for index in first..first + count {
-            // SAFETY: written above; the counted places are as many, and lie within the task's points.
+        for &cell in found {
+            // SAFETY: as above; the counted places are as many, and lie within the task's points.
             unsafe {
-                let cell = *found.add(index);
                 let place = &mut places[plan.slab(u64::from(cell))];
                 *dealt.add(*place as usize) = cell;
                 *place += 1;
@@ -220,15 +218,13 @@ unsafe fn count_slabs<T: Scalar>(
 ) -> Result<()> {
     let wide = plan.slabs + 1;
     // SAFETY: the caller's promise.
-    let (dealt, table) = unsafe { (Shared(scratch.add(plan.points)), Shared(scratch.add(2 * plan.points))) };
-    let scratch = Shared(scratch);
+    let (dealt, table) = unsafe { (Shared(scratch), Shared(scratch.add(plan.points))) };
     found.for_each(false, context, |task| Dealer {
         plan: *plan,
-        found: scratch.get(),
+        found: Vec::with_capacity(TASK_POINTS),
         dealt: dealt.get(),
         starts: table.get().wrapping_add(task * wide),
         first: 0,
-        count: 0,
         places: [0; MOST_SLABS + 1],
     })?;
     // SAFETY: every task has written its starts.
@@ -238,8 +234,8 @@ unsafe fn count_slabs<T: Scalar>(
         std::slice::from_raw_parts(dealt.get().add(start as usize), (end - start) as usize)
     };
     let points_in = |slab: usize| starts.chunks_exact(wide).map(|of| (of[slab + 1] - of[slab]) as usize).sum::<usize>();
-    if (0..plan.slabs).any(|slab| points_in(slab) > plan.points / threads()) {
-        // A crowd, which one thread would count alone.
+    if (0..plan.slabs).any(|slab| points_in(slab) > plan.points / 2 * 3 / threads()) {
+        // A crowd, with which one thread would be busy long after the others.
         // SAFETY: the caller's promise.
         unsafe { fill(counts.get().cast(), DType::I32, 0, cells, context)? };
         return for_each(plan.tasks, context, &|task| {
@@ -276,11 +272,10 @@ mod tests {
     use crate::{Op, run};
 
     /// Points on a line along x, each at the middle of a cell or outside; counts must be those of a plain loop.
-    fn check(rows: usize, cells: usize, dealt: bool, place: impl Fn(usize) -> i64) {
-        let count = 150_001;
+    fn check(rows: usize, count: usize, cells: usize, dealt: bool, place: impl Fn(usize) -> i64) {
         let places: Vec<i64> = (0..rows * count).map(place).collect();
         let points: Vec<f32> = places.iter().flat_map(|&x| [x as f32 + 0.5, 0.5, 0.5]).collect();
-        let length = |row: usize| count - row % 3 * 70_000;
+        let length = |row: usize| count - row % 3 * (count / 2);
         let lengths: Vec<i64> = (0..rows).map(|row| length(row) as i64).collect();
         let points = Tensor::from_slice(&points, &[rows, count, 3]).unwrap();
         let lengths = Tensor::from_slice(&lengths, &[rows]).unwrap();
@@ -298,7 +293,8 @@ mod tests {
         let grid = Grid { origin: [0.0; 3], voxel_size: [1.0; 3], shape: [cells, 1, 1] };
         let mut op = Voxelize::new(points.view(), grid);
         (op.lengths, op.return_dropped, op.reduce) = (Some(lengths.view()), true, Reduce::Count);
-        if threads() > 1 {
+        // Beyond that, slabs are too few for their threads.
+        if (2..=4).contains(&threads()) {
             assert_eq!(Plan::new(&op.check().unwrap()).is_some(), dealt);
         }
         let out = run(&op).unwrap();
@@ -309,22 +305,26 @@ mod tests {
         let out = run(&op).unwrap();
         let filled = out[0].as_slice::<i32>().unwrap().iter().zip(&want);
         assert!(filled.into_iter().all(|(&got, &want)| got == if want == 0 { -1 } else { want }));
+        (op.reduce, op.fill) = (Reduce::Occupancy, 3.0);
+        let out = run(&op).unwrap();
+        let marked = out[0].as_slice::<u8>().unwrap().iter().zip(&want);
+        assert!(marked.into_iter().all(|(&got, &want)| got == if want == 0 { 3 } else { 1 }));
     }
 
     #[test]
     fn all_ways_count_alike() {
         let spread = |cells: i64| move |index: usize| (index as i64 * 7919) % (cells + 100) - 50;
-        for cells in [1, 5, 4096, 4097, 70_000, 1_000_003] {
-            check(1, cells, true, spread(cells as i64));
+        for (cells, dealt) in [(1, false), (5, false), (4096, false), (4097, false), (70_000, true), (1_000_003, true)]
+        {
+            check(1, 150_001, cells, dealt, spread(cells as i64));
         }
-        check(2, 300_000, true, spread(300_000));
+        check(2, 150_001, 300_000, true, spread(300_000));
         // A crowd in one cell, in the last one, and outside.
-        check(1, 300_000, true, |index| if index % 10 == 0 { index as i64 } else { 77 });
-        check(2, 300_000, true, |_| 299_999);
-        check(1, 300_000, true, |_| -1);
-        // Rows so small that each is a task, where there are few threads.
-        if threads() <= 4 {
-            check(2 * threads(), 1000, false, spread(1000));
-        }
+        check(1, 150_001, 300_000, true, |index| if index % 10 == 0 { index as i64 } else { 77 });
+        check(2, 150_001, 300_000, true, |_| 299_999);
+        check(1, 150_001, 300_000, true, |_| -1);
+        // Rows so small that each is a task.
+        check(2 * threads(), 1000, 1000, false, spread(1000));
+        check(2 * threads() + 1, 3, 70, false, spread(70));
     }
 }
