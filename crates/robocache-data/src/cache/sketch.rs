@@ -1,8 +1,8 @@
 //! Quantiles of a stream of numbers in fixed memory, mergeable: a KLL sketch with bulk input.
 //!
-//! Numbers wait until a chunk is full, or the sketch is settled; up to that many, quantiles are exact. Of a full chunk one number in 8
-//! by their order is kept with weight 8; once there were many chunks, one in 16, 32, and so on. Kept
-//! numbers lie in levels: those of level h are sorted and stand for 2^h numbers each.
+//! Numbers wait until a chunk is full, or the sketch is settled; up to that many, quantiles are exact.
+//! Of a full chunk one number in 8 by their order is kept with weight 8; once there were many chunks,
+//! one in 16, 32, and so on. Kept numbers lie in levels: those of level h are sorted and stand for 2^h numbers each.
 //! When all levels together hold more than [`ROOM`], a level gives every other number to the next.
 //! Which one of so many is kept is decided by a hashed counter: errors
 //! have no bias and cancel, and the same input gives the same sketch.

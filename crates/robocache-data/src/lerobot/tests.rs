@@ -68,8 +68,7 @@ fn reads_that_are_short_interrupted_or_fail_65() {
     }
 }
 
-/// In a process of its own, which may open no file once the dataset is open. Sets the limit that the process may
-/// change back; tells the one before.
+/// Sets how many files this process may open; tells how many it might before.
 fn allow_files(files: u64) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the limit is a valid one, and no higher than the one that holds for it.
@@ -81,6 +80,7 @@ fn allow_files(files: u64) -> u64 {
     }
 }
 
+/// In a process of its own, which may open no file once the dataset is open.
 #[test]
 fn a_file_that_is_not_to_blame_costs_no_episode_73() {
     const ROLE: &str = "ROBOCACHE_TEST_CHECK_POORLY";

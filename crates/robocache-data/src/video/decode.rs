@@ -204,11 +204,6 @@ impl VideoFile {
     }
 }
 
-/// What the system would have said.
-fn system_error(number: i32) -> std::io::Error {
-    std::io::Error::from_raw_os_error(number)
-}
-
 /// One run of the program.
 struct Run<'a, 's> {
     video: &'a VideoFile,
@@ -403,6 +398,7 @@ impl Stop {
     fn into_error(self, video: &VideoFile, frame: usize, report: &Report) -> Error {
         let place = video.place(frame);
         let said = report.said();
+        let os_error = std::io::Error::from_raw_os_error;
         let error = match self {
             Self::Interrupted => Error::new(ErrorKind::Interrupted, "interrupted"),
             Self::Stalled(patience) => {
@@ -422,7 +418,7 @@ impl Stop {
                     let error = Error::new(ErrorKind::FileError, text);
                     // Not the file's fault: most often the system was short of memory. A crash may be.
                     let crashed = [libc::SIGSEGV, libc::SIGABRT, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
-                    if crashed.contains(&signal) { error } else { error.caused_by(system_error(libc::ENOMEM)) }
+                    if crashed.contains(&signal) { error } else { error.caused_by(os_error(libc::ENOMEM)) }
                 }
                 None if report.is_unable() => {
                     let text = format!("this ffmpeg cannot decode {} video{said}", video.codec);
@@ -431,14 +427,14 @@ impl Stop {
                 None => {
                     let code = status.code().unwrap_or_default();
                     let text = format!("ffmpeg stopped before {place} with exit code {code}{said}");
-                    // It could not start, or open its files.
-                    let is_poor = [126, 127].contains(&code) || said.contains("Too many open files");
-                    if is_poor {
-                        return Error::new(ErrorKind::FileError, text)
-                            .caused_by(system_error(libc::EMFILE))
-                            .path(&video.path);
+                    match code {
+                        // It could not start, or open its files.
+                        126 | 127 => Error::new(ErrorKind::FileError, text).caused_by(os_error(libc::ENOEXEC)),
+                        _ if said.contains("Too many open files") => {
+                            Error::new(ErrorKind::FileError, text).caused_by(os_error(libc::EMFILE))
+                        }
+                        _ => Error::new(ErrorKind::CorruptData, text),
                     }
-                    Error::new(ErrorKind::CorruptData, text)
                 }
             },
         };
