@@ -76,6 +76,31 @@ def test_bits_of_a_large_grid(kind, dtype):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["u8", "f16", "f32", "f64"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_made_by_clusters(kind, dtype):
+    """Enough rows for all multiprocessors: a part of a chunk, one part, several, and rows cut short."""
+    rows = 40
+    lengths = torch.randint(0, 500, (rows,), generator=torch.Generator().manual_seed(1))
+    lengths[:2] = torch.tensor([499, 0])
+    for shape in ((9, 16, 17), (64, 64, 64), (65, 63, 64), (33, 31, 13)):
+        for point in (torch.float32, torch.bfloat16):
+            points = cloud(kind, rows, 499, 30.0).to(point)
+            assert_gpu_is_cpu(points, f"{shape}", shape=shape, dtype=dtype, lengths=lengths, fill=1)
+    if dtype in ("u8", "f32"):
+        points = cloud(kind, 24, 5001, 150.0)
+        assert_gpu_is_cpu(points, "large", shape=(160, 144, 150), dtype=dtype)
+        few = cloud(kind, 2, 70_001, 250.0)
+        assert_gpu_is_cpu(few, "few rows of many parts", shape=(288, 256, 256), dtype=dtype)
+    memory = torch.full((rows * 64**3 + 1,), 9, dtype=torch.uint8, device="cuda")
+    points = cloud(kind, rows, 499, 60.0)
+    view = memory[1:].view(rows, 64, 64, 64)  # not aligned to vectors
+    rc.voxelize(points.cuda(), **UNIT, shape=(64, 64, 64), out=view)
+    assert_same_bits(view, rc.voxelize(points, **UNIT, shape=(64, 64, 64)))
+    assert int(memory[0]) == 9
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("kind", KINDS)
 def test_more_points_than_cells(kind):
     """With a look first: several rows, or few points."""

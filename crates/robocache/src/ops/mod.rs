@@ -63,6 +63,7 @@ pub(crate) fn kernel_families() -> Vec<&'static KernelFamily> {
         &farthest_points::KERNELS,
         &transform_points::KERNELS,
         &unproject::KERNELS,
+        &voxelize::CLUSTER_KERNELS,
         &voxelize::MARK_KERNELS,
         &voxelize::NEAR_KERNELS,
         &voxelize::SCATTER_KERNELS,

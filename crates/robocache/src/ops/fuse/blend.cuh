@@ -8,11 +8,9 @@ namespace rc {
 template <class T> struct Real;
 template <> struct Real<float> {
     static constexpr float PI = 3.14159274f, TWO_PI = 6.28318548f;
-    static const int SINS = 6;
 };
 template <> struct Real<double> {
     static constexpr double PI = 3.141592653589793, TWO_PI = 6.283185307179586;
-    static const int SINS = 10;
 };
 
 inline float round_down(float x) { return floorf(x); }
@@ -22,27 +20,25 @@ inline double root(double x) { return sqrt(x); }
 inline float size_of(float x) { return fabsf(x); }
 inline double size_of(double x) { return fabs(x); }
 
+template <class T, int N> T series(const T (&coefficients)[N], T x) {
+    T sum = coefficients[N - 1];
+    #pragma unroll
+    for (int i = N - 2; i >= 0; i--) sum = fma(sum, x, coefficients[i]);
+    return sum;
+}
+template <int N> double odd_series(const double (&coefficients)[N], double x) {
+    return fma(x * (x * x), series(coefficients, x * x), x);
+}
+
 // x in [0, pi/2].
-template <class T> T sine(T x) {
+inline double sine(double x) {
     constexpr double ALL[10] = {-1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880, -1.0 / 39916800, 1.0 / 6227020800.0,
                                 -1.0 / 1307674368000.0, 1.0 / 355687428096000.0, -1.0 / 121645100408832000.0,
                                 1.0 / 51090942171709440000.0};
-    const T square = x * x;
-    T sum = 0;
-    #pragma unroll
-    for (int i = Real<T>::SINS - 1; i >= 0; i--) sum = fma(sum, square, T(ALL[i]));
-    return fma(x * square, sum, x);
+    return odd_series(ALL, x);
 }
 
 // The angle whose tangent is x, in [0, 1].
-inline float arc(float x) {
-    constexpr float ALL[8] = {-0.33333153f, 0.19993773f, -0.14211056f, 0.10666004f, -0.075522125f, 0.043211844f, -0.016367916f, 0.002920689f};
-    const float square = x * x;
-    float sum = 0;
-    #pragma unroll
-    for (int i = 7; i >= 0; i--) sum = fma(sum, square, ALL[i]);
-    return fma(x * square, sum, x);
-}
 inline double arc(double x) {
     constexpr double ALL[9] = {-1.0 / 3, 1.0 / 5, -1.0 / 7, 1.0 / 9, -1.0 / 11, 1.0 / 13, -1.0 / 15, 1.0 / 17, -1.0 / 19};
     const int quarter = min(i32(x * 4.0 + 0.5), 4);
@@ -52,11 +48,7 @@ inline double arc(double x) {
     if (quarter == 2) base = 0.4636476090008061;
     if (quarter == 3) base = 0.6435011087932844;
     if (quarter == 4) base = 0.7853981633974483;
-    const double square = rest * rest;
-    double sum = 0;
-    #pragma unroll
-    for (int i = 8; i >= 0; i--) sum = fma(sum, square, ALL[i]);
-    return base + fma(rest * square, sum, rest);
+    return base + odd_series(ALL, rest);
 }
 
 // A sample of weight 0 does not matter, not even as NaN.
@@ -81,6 +73,44 @@ template <class T, int N> T dot(const T (&a)[N], const T (&b)[N]) {
     return sum;
 }
 
+// By the cosine, in f32; see blend.rs.
+inline void along_arc(const float (&)[4], const float (&)[4], float first, float second, float product, float weight, float& from,
+                      float& to) {
+    constexpr float SQUARE[8] = {2.0f, 0.33334002f, 0.08872608f, 0.029895267f, 0.0051481426f, 0.0136712f, -0.008408849f, 0.0050291247f};
+    constexpr float SINC[5] = {1.0f, -0.1666666f, 0.0083330665f, -0.00019809596f, 2.6057653e-06f};
+    constexpr float PER_SINC[7] = {1.0f, 0.16666566f, 0.019452367f, 0.0020297505f, 0.00023387704f, 7.791867e-06f, 5.612295e-06f};
+    const float scale = 1.0f / (first * second);
+    const float below = 1.0f - product * scale;
+    const float square = below * series(SQUARE, below);
+    const float per_sinc = series(PER_SINC, square);
+    const float rest = 1.0f - weight;
+    from = rest * series(SINC, rest * rest * square) * per_sinc * (second * scale);
+    to = weight * series(SINC, weight * weight * square) * per_sinc * (first * scale);
+}
+inline void along_arc(const double (&a)[4], const double (&b)[4], double first, double second, double, double weight,
+                      double& from, double& to) {
+    double apart[4], along[4];
+    #pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const double x = a[i] * second, y = b[i] * first;
+        apart[i] = x - y;
+        along[i] = x + y;
+    }
+    const double half = arc(root(dot(apart, apart) / dot(along, along)));
+    const double angle = half + half;
+    double whole = sine(angle);
+    from = sine((1.0 - weight) * angle);
+    to = sine(weight * angle);
+    if (whole == 0.0) {
+        whole = 1.0;
+        from = 1.0 - weight;
+        to = weight;
+    }
+    const double scale = 1.0 / (whole * first * second);
+    from = from * second * scale;
+    to = to * first * scale;
+}
+
 template <class T> void slerp(const T (&a)[4], const T (&b)[4], T weight, T& from, T& to) {
     const T first = root(dot(a, a));
     T second = root(dot(b, b));
@@ -89,27 +119,9 @@ template <class T> void slerp(const T (&a)[4], const T (&b)[4], T weight, T& fro
         to = weight == T(0) ? T(0) : T(1) / second;
         return;
     }
-    if (dot(a, b) < T(0)) second = -second;
-    T apart[4], along[4];
-    #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const T x = a[i] * second, y = b[i] * first;
-        apart[i] = x - y;
-        along[i] = x + y;
-    }
-    const T half = arc(root(dot(apart, apart) / dot(along, along)));
-    const T angle = half + half;
-    T whole = sine(angle);
-    from = sine((T(1) - weight) * angle);
-    to = sine(weight * angle);
-    if (whole == T(0)) {
-        whole = T(1);
-        from = T(1) - weight;
-        to = weight;
-    }
-    const T scale = T(1) / (whole * first * second);
-    from = from * second * scale;
-    to = to * first * scale;
+    const T product = dot(a, b);
+    if (product < T(0)) second = -second;
+    along_arc(a, b, first, second, product, weight, from, to);
 }
 
 template <class T> void orthonormal(const T (&first)[3], const T (&second)[3], T (&factors)[3]) {

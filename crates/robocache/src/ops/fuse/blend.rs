@@ -23,10 +23,8 @@ pub(in crate::ops) trait Real:
     const NAN: Self;
     const PI: Self;
     const TWO_PI: Self;
-    /// sin(x) = x + x³ (s₀ + s₁ x² + ...), for x in [0, π/2].
-    const SIN: &'static [Self];
-    /// The angle whose tangent is `self`, in [0, 1].
-    fn atan(self) -> Self;
+    /// What two quaternions, with their lengths and their product, are multiplied with; see [`slerp`].
+    fn along_arc(a: [Self; 4], b: [Self; 4], lengths: [Self; 2], product: Self, weight: Self) -> [Self; 2];
     fn of(x: f64) -> Self;
     /// `(target - first) / (second - first)`.
     fn weight<S: Stamp>(target: S, first: S, second: S) -> Self;
@@ -56,26 +54,21 @@ const ATAN: [f64; 9] =
 const ATAN_QUARTERS: [f64; 5] =
     [0.0, 0.244_978_663_126_864_14, 0.463_647_609_000_806_1, 0.643_501_108_793_284_4, std::f64::consts::FRAC_PI_4];
 
-/// atan(x) = x + x³ (a₀ + a₁ x² + ...) in f32.
-const ATAN_F32: [f32; 8] =
-    [-0.33333153, 0.19993773, -0.14211056, 0.10666004, -0.075522125, 0.043211844, -0.016367916, 0.002920689];
+/// For angles up to π/2 and in f32, fitted so that their largest relative error is small: the angle's square over
+/// 1 - cosine, by 1 - cosine; sine over angle, and angle over sine, by the angle's square.
+const SQUARE: [f32; 8] =
+    [2.0, 0.33334002, 0.08872608, 0.029895267, 0.0051481426, 0.0136712, -0.008408849, 0.0050291247];
+const SINC: [f32; 5] = [1.0, -0.1666666, 0.0083330665, -0.00019809596, 2.6057653e-06];
+const PER_SINC: [f32; 7] = [1.0, 0.16666566, 0.019452367, 0.0020297505, 0.00023387704, 7.791867e-06, 5.612295e-06];
 
 macro_rules! real {
-    ($type:ident, $weight:ident, $sin:literal, $atan:ident) => {
+    ($type:ident, $weight:ident, $along_arc:ident) => {
         impl Real for $type {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
             const NAN: Self = $type::NAN;
             const PI: Self = std::$type::consts::PI;
             const TWO_PI: Self = std::$type::consts::TAU;
-            const SIN: &'static [Self] = &{
-                let (mut all, mut i) = ([0.0; $sin], 0);
-                while i < $sin {
-                    all[i] = SIN[i] as $type;
-                    i += 1;
-                }
-                all
-            };
             #[inline(always)]
             fn of(x: f64) -> Self {
                 x as $type
@@ -109,44 +102,43 @@ macro_rules! real {
                 $type::is_nan(self)
             }
             #[inline(always)]
-            fn atan(self) -> Self {
-                $atan(self)
+            fn along_arc(a: [Self; 4], b: [Self; 4], lengths: [Self; 2], product: Self, weight: Self) -> [Self; 2] {
+                $along_arc(a, b, lengths, product, weight)
             }
         }
     };
 }
-real!(f32, weight_f32, 6, atan_f32);
-real!(f64, weight_f64, 10, atan_f64);
+real!(f32, weight_f32, along_arc_f32);
+real!(f64, weight_f64, along_arc_f64);
+
+/// `c₀ + c₁ x + ...`.
+#[inline(always)]
+fn series<T: Real, const N: usize>(coefficients: [T; N], x: T) -> T {
+    let mut sum = coefficients[N - 1];
+    for &coefficient in coefficients[..N - 1].iter().rev() {
+        sum = sum.mul_add(x, coefficient);
+    }
+    sum
+}
 
 /// `x + x³ (c₀ + c₁ x² + ...)`.
 #[inline(always)]
-fn odd_series<T: Real>(x: T, coefficients: &[T]) -> T {
-    let square = x * x;
-    let mut sum = T::ZERO;
-    for &coefficient in coefficients.iter().rev() {
-        sum = sum.mul_add(square, coefficient);
-    }
-    (x * square).mul_add(sum, x)
+fn odd_series<const N: usize>(coefficients: [f64; N], x: f64) -> f64 {
+    (x * (x * x)).mul_add(series(coefficients, x * x), x)
 }
 
 #[inline(always)]
-fn sin<T: Real>(x: T) -> T {
-    odd_series(x, T::SIN)
+fn sin(x: f64) -> f64 {
+    odd_series(SIN, x)
 }
 
 /// By quarters, so that the series ends soon: atan(x) = atan(q) + atan((x - q) / (1 + x q)).
 #[inline(always)]
-fn atan_f64(x: f64) -> f64 {
+fn atan(x: f64) -> f64 {
     // The cast saturates and takes NaN to 0.
     let quarter = ((x * 4.0 + 0.5) as usize).min(4);
     let known = quarter as f64 * 0.25;
-    ATAN_QUARTERS[quarter] + odd_series((x - known) / x.mul_add(known, 1.0), &ATAN)
-}
-
-/// One polynomial for all of [0, 1], fitted so that its largest relative error is small.
-#[inline(always)]
-fn atan_f32(x: f32) -> f32 {
-    odd_series(x, &ATAN_F32)
+    ATAN_QUARTERS[quarter] + odd_series(ATAN, (x - known) / x.mul_add(known, 1.0))
 }
 
 /// On the line through `a` at 0 and `b` at 1; a sample of weight 0 does not matter, not even as NaN.
@@ -198,24 +190,44 @@ pub(super) fn slerp<T: Real>(a: [T; 4], b: [T; 4], weight: T) -> [T; 2] {
     if weight == T::ONE {
         return [T::ZERO, T::ONE / second];
     }
-    if dot(a, b) < T::ZERO {
+    let product = dot(a, b);
+    if product < T::ZERO {
         second = -second;
     }
+    T::along_arc(a, b, [first, second], product, weight)
+}
+
+/// By the cosine, without sines and arcs. It is not exact for small angles, but there the factors hardly
+/// depend on the angle.
+#[inline(always)]
+fn along_arc_f32(_: [f32; 4], _: [f32; 4], [first, second]: [f32; 2], product: f32, weight: f32) -> [f32; 2] {
+    let scale = 1.0 / (first * second);
+    let below = 1.0 - product * scale;
+    let square = below * series(SQUARE, below);
+    let per_sinc = series(PER_SINC, square);
+    let rest = 1.0 - weight;
+    let from = rest * series(SINC, rest * rest * square) * per_sinc;
+    let to = weight * series(SINC, weight * weight * square) * per_sinc;
+    [from * (second * scale), to * (first * scale)]
+}
+
+#[inline(always)]
+fn along_arc_f64(a: [f64; 4], b: [f64; 4], [first, second]: [f64; 2], _: f64, weight: f64) -> [f64; 2] {
     // Both as long as the product of their lengths, which spares divisions.
-    let (mut apart, mut along) = ([T::ZERO; 4], [T::ZERO; 4]);
+    let (mut apart, mut along) = ([0.0; 4], [0.0; 4]);
     for i in 0..4 {
         let (a, b) = (a[i] * second, b[i] * first);
         apart[i] = a - b;
         along[i] = a + b;
     }
     // Twice the angle between one and the middle: exact for small angles, where a cosine is not.
-    let half = (dot(apart, apart) / dot(along, along)).sqrt().atan();
+    let half = atan((dot(apart, apart) / dot(along, along)).sqrt());
     let angle = half + half;
-    let (mut whole, mut from, mut to) = (sin(angle), sin((T::ONE - weight) * angle), sin(weight * angle));
-    if whole == T::ZERO {
-        (whole, from, to) = (T::ONE, T::ONE - weight, weight);
+    let (mut whole, mut from, mut to) = (sin(angle), sin((1.0 - weight) * angle), sin(weight * angle));
+    if whole == 0.0 {
+        (whole, from, to) = (1.0, 1.0 - weight, weight);
     }
-    let scale = T::ONE / (whole * first * second);
+    let scale = 1.0 / (whole * first * second);
     [from * second * scale, to * first * scale]
 }
 
@@ -346,15 +358,33 @@ mod tests {
     fn the_series_are_exact_to_the_last_digits() {
         for i in 0..=1000 {
             let x = f64::from(i) / 1000.0;
-            assert!((atan_f64(x) - x.atan()).abs() <= 2.5e-16, "atan {x}");
-            assert!((f64::from(atan_f32(x as f32)) - f64::from(x as f32).atan()).abs() <= 1e-7, "atan {x}");
+            assert!((atan(x) - x.atan()).abs() <= 2.5e-16, "atan {x}");
             let x = x * std::f64::consts::FRAC_PI_2;
             assert!((sin(x) - x.sin()).abs() <= 2.5e-16, "sin {x}");
-            assert!((f64::from(sin(x as f32)) - f64::from(x as f32).sin()).abs() <= 1.2e-7, "sin {x}");
         }
-        assert_eq!(atan_f32(1e-30), 1e-30);
-        assert_eq!(sin(1e-300f64), 1e-300);
-        assert!(atan_f64(f64::NAN).is_nan() && atan_f32(f32::NAN).is_nan());
+        assert_eq!(sin(1e-300), 1e-300);
+        assert!(atan(f64::NAN).is_nan());
+    }
+
+    #[test]
+    fn both_ways_along_an_arc_agree() {
+        let mut angles = vec![0.0, 1e-30, 1e-8, 1e-4, 1e-3, 0.1];
+        angles.extend((0..=200).map(|i| f64::from(i) / 200.0 * std::f64::consts::FRAC_PI_2));
+        for angle in angles {
+            for (weight, length, sign) in [(0.25f32, 1.0, 1.0), (0.9, 0.01, -1.0), (0.5, 300.0, 1.0), (1e-6, 2.0, -1.0)]
+            {
+                let a = [0.6f32, 0.0, 0.8, 0.0];
+                let (sine, cosine) = (angle.sin() * sign * length, angle.cos() * sign * length);
+                let b = [cosine * 0.6, sine * 0.6, cosine * 0.8, sine * 0.8].map(|x| x as f32);
+                let near = slerp(a, b, weight);
+                let exact = slerp(a.map(f64::from), b.map(f64::from), f64::from(weight));
+                for i in 0..4 {
+                    let (near, exact) = (weighted(a[i], b[i], near), weighted(f64::from(a[i]), f64::from(b[i]), exact));
+                    assert!((f64::from(near) - exact).abs() <= 5e-7, "{angle} {weight} {length}: {near} {exact}");
+                }
+            }
+        }
+        assert!(slerp([0.0f32; 4], [1.0, 0.0, 0.0, 0.0], 0.5).iter().any(|factor| !factor.is_finite()));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `voxelize` on CUDA: the kernels, their arguments and the memory between them.
 
+use super::cluster::Clusters;
 use super::mark::{self, Mark, marks_grid};
 use super::place::GridArgs;
 use super::reduce_cuda::{SortedKeys, reduce_sorted};
@@ -56,7 +57,7 @@ fn write_vectors(mode: u32, bytes: usize) -> usize {
 /// The grid from bits or counts.
 pub(crate) static WRITE_KERNELS: KernelFamily = KernelFamily {
     source: include_str!("write.cu"),
-    headers: &[],
+    headers: &[("bits.cuh", include_str!("bits.cuh"))],
     variants: || (0..WRITES.len() as u32).collect(),
     entry: |number| format!("rc_voxelize_write_{}", WRITES[number as usize].0),
     options: |number| {
@@ -233,7 +234,15 @@ impl Job<'_> {
     fn cells(&self) -> Result<()> {
         let (op, dims) = (self.op, self.dims);
         let bits = 8 * dims.dtype.size();
-        let counts = match CountsIn::of(op, dims) {
+        let counts_in = CountsIn::of(op, dims);
+        let (points, targets) = (op.points.dtype(), &self.targets);
+        let clusters = Clusters::plan(self.launcher.gpu().info(), points, dims, targets.out);
+        if let Some(clusters) = clusters.filter(|_| counts_in == CountsIn::Nothing) {
+            let cloud = self.cloud_and_grid();
+            // SAFETY: as in `mark`.
+            return unsafe { clusters.launch(self.launcher, points, cloud, dims, targets.out, targets.dropped) };
+        }
+        let counts = match counts_in {
             CountsIn::Nothing if marks_grid(dims) => {
                 let (out, size) = (self.targets.out, dims.dtype.size());
                 let (dropped, bytes) = self.dropped_area();
@@ -246,11 +255,10 @@ impl Job<'_> {
             CountsIn::Nothing => {
                 // SAFETY: as in `mark`.
                 unsafe { clear(self.launcher, &[(self.scratch, mask_bytes(dims)), self.dropped_area()])? };
-                let (points, dropped) = (op.points.dtype(), self.targets.dropped);
                 // SAFETY: as in `mark`.
                 unsafe {
                     let cloud = self.cloud_and_grid();
-                    mark::launch_bits(self.launcher, points, cloud, self.scratch, dropped, dims)?;
+                    mark::launch_bits(self.launcher, points, cloud, self.scratch, targets.dropped, dims)?;
                 }
                 return self.write(&format!("bits_{bits}"), self.scratch);
             }

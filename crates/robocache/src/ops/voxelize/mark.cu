@@ -10,6 +10,7 @@
 #include "rc.cuh"
 #include "cloud.cuh"
 #include "grid.cuh"
+#include "crowd.cuh"
 
 using namespace rc;
 
@@ -27,21 +28,6 @@ struct Args {
     u32 looks;     // whether to look at a cell before its bit is set
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
-
-// Whether a point is the first of its cell, as far as its thread knows.
-template <class Cell> bool is_new(const Cell* cells, int p) {
-    return cells[p] != Cell(~Cell(0)) && (p == 0 || cells[p] != cells[p - 1]);
-}
-
-// Whether points that follow each other in a warp share a cell: only then it pays to look for all
-// that do, which takes longer than a few additions more.
-template <class Cell> bool crowded(const Cell* cells) {
-    const Cell none = Cell(~Cell(0)), next = __shfl_down_sync(~0u, cells[0], 1);
-    bool same = cells[PER_THREAD - 1] == next && next != none;
-    #pragma unroll
-    for (int p = 1; p < PER_THREAD; p++) same |= cells[p] == cells[p - 1] && cells[p] != none;
-    return __any_sync(~0u, same);
-}
 
 #if RC_MODE == 0
 // Where most points find their cell empty, they are marked without a look. Else the nearest cache is
@@ -62,10 +48,7 @@ template <class Cell> void mark(const Args& args, u64 start, const Cell* cells) 
     const bool crowd = crowded(cells);
     #pragma unroll
     for (int p = 0; p < PER_THREAD; p++) {
-        if (crowd && __any_sync(~0u, fresh[p])) {
-            const u32 peers = __match_any_sync(~0u, fresh[p] ? cells[p] : Cell(~Cell(0)));
-            fresh[p] = fresh[p] && (peers & ((1u << (threadIdx.x & 31)) - 1)) == 0;
-        }
+        if (crowd) keep_one(fresh[p], cells[p]);
         if (fresh[p]) atomicOr(bits + ((cells[p] + shift) >> 5), 1u << ((cells[p] + shift) & 31));
     }
 }

@@ -15,7 +15,7 @@ const NEAR_GRID: usize = 16 << 20;
 /// Points to cells, by the points' type and what is made of them.
 pub(crate) static MARK_KERNELS: KernelFamily = KernelFamily {
     source: include_str!("mark.cu"),
-    headers: &[],
+    headers: &[("crowd.cuh", include_str!("crowd.cuh"))],
     variants: || (0..12).collect(),
     entry: |number| {
         let mode = ["bits", "counts", "grid"][number as usize / 4];

@@ -6,6 +6,7 @@
 //! bits on every run and on every backend.
 
 mod backward;
+mod cluster;
 mod count;
 mod cpu;
 mod cuda;
@@ -24,6 +25,7 @@ use std::str::FromStr;
 
 pub(crate) use backward::BACKWARD_KERNELS;
 pub use backward::{BackwardDims, VoxelizeBackward};
+pub(crate) use cluster::CLUSTER_KERNELS;
 pub(crate) use cuda::{SCATTER_KERNELS, WRITE_KERNELS, describe as describe_finding};
 pub use grid::Grid;
 pub(crate) use mark::{MARK_KERNELS, NEAR_KERNELS};

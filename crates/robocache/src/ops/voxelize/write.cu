@@ -7,6 +7,7 @@
 // RC_MODE: 1 bits to a pattern, 2 counts to a pattern, 3 counts to numbers;
 // RC_BYTES: of an element; RC_NUMBER: its type in mode 3; RC_VECTORS; RC_ARGS_SIZE.
 #include "rc.cuh"
+#include "bits.cuh"
 
 using namespace rc;
 
@@ -19,14 +20,11 @@ struct Args {
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
 
-template <int BYTES> struct Pattern { typedef typename Raw<BYTES>::Type Type; };
-template <> struct Pattern<8> { typedef u64 Type; };
 typedef Pattern<RC_BYTES>::Type Element;
 const int PER = 16 / RC_BYTES;
 
 union Vector {
     uint4 raw;
-    u32 words[4];
     Element elements[PER];
 };
 
@@ -59,17 +57,8 @@ Known known_of(const Args& args, u64 v) {
 
 Vector vector_of(const Args& args, const Known& known) {
     Vector vector;
-#if RC_MODE == 1 && RC_BYTES == 1
-    // Four bits become four bytes at once.
-    const u32 one = u32(args.one & 0xff) * 0x1010101u, fill = u32(args.fill & 0xff) * 0x1010101u;
-    #pragma unroll
-    for (int w = 0; w < 4; w++) {
-        const u32 mask = ((known.words[0] >> (4 * w) & 15) * 0x204081u & 0x1010101u) * 0xffu;
-        vector.words[w] = (one & mask) | (fill & ~mask);
-    }
-#elif RC_MODE == 1
-    #pragma unroll
-    for (int i = 0; i < PER; i++) vector.elements[i] = element_of(args, known.words[0] & (1u << i));
+#if RC_MODE == 1
+    vector.raw = spread_bits<RC_BYTES>(known.words[0], args.one, args.fill);
 #else
     #pragma unroll
     for (int i = 0; i < PER; i++) vector.elements[i] = element_of(args, known.words[i]);

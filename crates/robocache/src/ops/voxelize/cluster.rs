@@ -1,0 +1,129 @@
+//! Occupancy of batches on GPUs with clusters: one launch, bits in the shared memory of several blocks.
+
+use super::Dims;
+use super::place::GridArgs;
+use crate::Result;
+use crate::cuda::{CloudArgs, GpuInfo, Grid, KernelFamily, Launcher};
+use crate::ops::scalar::{FLOATS, float_number};
+use crate::tensor::DType;
+
+/// Points to grids, by the points' type. Those of 64 bits spend their time on dividing, see mark.rs.
+pub(crate) static CLUSTER_KERNELS: KernelFamily = KernelFamily {
+    source: include_str!("cluster.cu"),
+    headers: &[("bits.cuh", include_str!("bits.cuh")), ("crowd.cuh", include_str!("crowd.cuh"))],
+    variants: || (0..3).collect(),
+    entry: |number| format!("rc_voxelize_cluster_{}", FLOATS[number as usize].0),
+    options: |number| {
+        vec![
+            format!("-DRC_POINT={}", FLOATS[number as usize].1),
+            format!("-DRC_ARGS_SIZE={}", size_of::<ClusterArgs>()),
+        ]
+    },
+};
+
+/// Mirrors `Args` in cluster.cu.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct ClusterArgs {
+    cloud: CloudArgs,
+    grid: GridArgs,
+    out: *mut u8,
+    dropped: *mut i64,
+    fill: u64,
+    one: u64,
+    parts: u32,
+    words: u32,
+    bytes: u32,
+    padding: u32,
+}
+
+/// Blocks of a cluster and threads of a block, as in cluster.cu.
+const BLOCKS: u32 = 8;
+const THREADS: u32 = 512;
+/// Cells that lie side by side in one block.
+const CHUNK: usize = 4096;
+/// Words of a block, at most: what lets two blocks and more share a multiprocessor.
+const MOST_WORDS: usize = 8192;
+
+/// How the grid of a row is handed to clusters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Clusters {
+    /// Clusters that share a row.
+    parts: u32,
+    /// Words of bits of a block.
+    words: u32,
+    /// Of all rows.
+    blocks: u32,
+}
+
+impl Clusters {
+    /// `None` where there are no clusters, too few rows for all multiprocessors, so many points that it costs
+    /// more to read them for every part than to write the grid, or rows that are no whole vectors.
+    pub(super) fn plan(gpu: &GpuInfo, points: DType, dims: &Dims, out: *const u8) -> Option<Self> {
+        let fits = gpu.capability >= (9, 0) && points != DType::F64 && dims.cells <= 1 << 31;
+        if !fits || !out.addr().is_multiple_of(16) {
+            return None;
+        }
+        let point_bytes = dims.cloud.count.checked_mul(3 * points.size())?;
+        Self::of_rows(gpu.multiprocessors, dims.cloud.batch, point_bytes, dims.cells, dims.dtype.size())
+    }
+
+    /// As [`Clusters::plan`], by the bytes of a row's points, its cells, and the bytes of a cell.
+    fn of_rows(multiprocessors: u32, rows: usize, point_bytes: usize, cells: usize, size: usize) -> Option<Self> {
+        let row_bytes = cells.checked_mul(size)?;
+        if !row_bytes.is_multiple_of(16) {
+            return None;
+        }
+        let chunks = cells.div_ceil(CHUNK);
+        let parts = chunks.div_ceil(BLOCKS as usize * MOST_WORDS * 32 / CHUNK).max(1);
+        let words = chunks.div_ceil(parts).div_ceil(BLOCKS as usize) * (CHUNK / 32);
+        let read = point_bytes.checked_mul(parts)?;
+        let blocks = u32::try_from(rows.checked_mul(parts)?.checked_mul(BLOCKS as usize)?).ok()?;
+        if read > row_bytes || blocks < multiprocessors || blocks > i32::MAX as u32 {
+            return None;
+        }
+        Some(Self { parts: parts as u32, words: words as u32, blocks })
+    }
+
+    /// Writes the grid, and how many points of a row are outside of it.
+    ///
+    /// # Safety
+    /// As for [`Launcher::launch`].
+    pub(super) unsafe fn launch(
+        self,
+        launcher: &Launcher<'_>,
+        points: DType,
+        (cloud, grid): (CloudArgs, GridArgs),
+        dims: &Dims,
+        out: *mut u8,
+        dropped: *mut i64,
+    ) -> Result<()> {
+        let Self { parts, words, blocks } = self;
+        let (fill, one, bytes) = (dims.fill, dims.one, dims.dtype.size() as u32);
+        let args = ClusterArgs { cloud, grid, out, dropped, fill, one, parts, words, bytes, padding: 0 };
+        let blocks = Grid { blocks, threads: THREADS, shared: words * 4 };
+        // SAFETY: the caller's promise; the parts hold all cells of a row.
+        unsafe { launcher.launch(&CLUSTER_KERNELS, u32::from(float_number(points)), blocks, &args) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_hold_all_cells_of_all_rows() {
+        for (rows, count, cells) in [(32, 16_384, 1 << 21), (16, 65_536, 1 << 24), (40, 1, 16), (17, 999, 8_000_048)] {
+            let plan = Clusters::of_rows(132, rows, count * 12, cells, 4).unwrap();
+            let Clusters { parts, words, blocks } = plan;
+            assert!(parts as usize * BLOCKS as usize * words as usize * 32 >= cells, "{plan:?}");
+            assert!((words as usize * 32).is_multiple_of(CHUNK) && words as usize <= MOST_WORDS, "{plan:?}");
+            assert_eq!(blocks as usize, rows * parts as usize * BLOCKS as usize);
+        }
+        assert_eq!(Clusters::of_rows(132, 32, 0, 1 << 21, 1).map(|plan| (plan.parts, plan.words)), Some((1, 8192)));
+        // Too few rows, too many points, no whole vectors.
+        assert_eq!(Clusters::of_rows(132, 16, 0, 1 << 18, 1), None);
+        assert_eq!(Clusters::of_rows(132, 40, 1 << 20, 1 << 18, 1), None);
+        assert_eq!(Clusters::of_rows(132, 40, 12, (1 << 18) + 1, 1), None);
+    }
+}
