@@ -67,7 +67,7 @@ pub(super) unsafe fn hard_voxels(
     let of_row = wide.checked_mul(op.max_points.unwrap_or(0) as u64);
     let sizes = of_row.and_then(|numbers| Some((numbers, numbers.checked_mul(op.rows as u64)?)));
     let (of_row, numbers) = sizes.ok_or_else(|| Error::invalid("max_points_per_voxel", "too many"))?;
-    let (point, feature) = (float_number(op.points.dtype()).into(), float_number(features.dtype()).into());
+    let [point, feature] = [op.points.dtype(), features.dtype()].map(|dtype| u32::from(float_number(dtype)));
     let points = FeatureArgs::new(&op.points, dims.cloud.point_strides, &dims.cloud);
     let args = HardArgs {
         points,
