@@ -114,6 +114,11 @@ impl Sort {
         4 * (self.passes as usize * DIGITS * (1 + self.tiles as usize) + DIGITS)
     }
 
+    /// Which of the two buffers holds the result of [`Sort::run`].
+    pub(crate) fn lands(&self) -> usize {
+        self.passes as usize % 2
+    }
+
     /// What must be 0 before the keys are made.
     pub(crate) fn state_area(&self, memory: &SortMemory) -> (*mut u8, usize) {
         (memory.state.cast(), self.state_bytes())

@@ -71,6 +71,7 @@ pub(crate) fn kernel_families() -> Vec<&'static KernelFamily> {
         &voxelize::REDUCE_KERNELS,
         &voxelize::GROUP_KERNELS,
         &voxelize::GATHER_KERNELS,
+        &voxelize::HARD_KERNELS,
         &voxelize::BACKWARD_KERNELS,
     ]
 }

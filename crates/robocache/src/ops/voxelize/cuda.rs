@@ -165,7 +165,7 @@ unsafe fn launch_scatter(launcher: &Launcher<'_>, mode: u32, points: DType, args
     unsafe { launcher.launch(&SCATTER_KERNELS, variant, grid, args) }
 }
 
-/// Writes the key of every point and sorts them; as [`Sort::run`].
+/// Writes the key of every point and sorts them; as [`Sort::run`]. `also` is cleared on the way.
 ///
 /// # Safety
 /// As for [`Launcher::launch`].
@@ -179,12 +179,13 @@ pub(super) unsafe fn sort_points(
     nowhere: u64,
     sort: &Sort,
     memory: &SortMemory,
+    also: (*mut u8, usize),
 ) -> Result<usize> {
     let digits = sort.digits(memory);
     let args = ScatterArgs { cloud, grid, cells: memory.keys[0], dropped: dropped.0, nowhere, digits };
     // SAFETY: the caller's promise.
     unsafe {
-        clear(launcher, &[sort.state_area(memory), (dropped.0.cast(), dropped.1 * 8)])?;
+        clear(launcher, &[sort.state_area(memory), (dropped.0.cast(), dropped.1 * 8), also])?;
         launch_scatter(launcher, if sort.wide { WIDE_KEYS } else { KEYS }, points, &args)?;
         sort.run(launcher, memory)
     }
@@ -294,7 +295,8 @@ impl Job<'_> {
         let (points, nowhere) = (op.points.dtype(), dims.all_cells as u64);
         // SAFETY: as in `mark`; the workspace has these parts.
         unsafe {
-            let sorted = sort_points(self.launcher, points, cloud, grid, dropped, nowhere, &plan.sort, &memory)?;
+            let also = (std::ptr::null_mut(), 0);
+            let sorted = sort_points(self.launcher, points, cloud, grid, dropped, nowhere, &plan.sort, &memory, also)?;
             let keys = SortedKeys { keys: memory.keys[sorted], order: memory.values[sorted], wide: plan.sort.wide };
             reduce_sorted(op.reduce, &features, dims, &keys, &self.targets, self.launcher)
         }

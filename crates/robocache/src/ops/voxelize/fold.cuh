@@ -9,7 +9,7 @@ namespace rc {
 // Mirrors `Reduce` in mod.rs.
 enum Reduce : u32 { OCCUPANCY, COUNT, SUM, MEAN, MAX, MIN };
 
-const u32 LONG = 64, LANES = 32, LANE_COLUMNS = 8;
+const u32 LONG = 64, LANES = 32;
 
 // Features of points that are numbered through all rows. Strides are in elements.
 template <class T> struct Features {
@@ -52,34 +52,5 @@ struct Fold {
         return reduce == MEAN ? sum / double(count) : sum;
     }
 };
-
-// The points order[start..end] one after the other.
-template <class T>
-double fold_short(const Fold& fold, const Features<T>& features, const u32* order, u32 start, u32 end, i64 column) {
-    u64 total = fold.first(features.at(order[start], column));
-    for (u32 p = start + 1; p < end; p++) total = fold.join(total, fold.first(features.at(order[p], column)));
-    return fold.finish(total, end - start);
-}
-
-// The same of many points by all 256 threads, for 8 columns from `column` on: 32 lanes of every 32nd
-// point, then pairwise. The threads of lane 0 get the result. `totals`: 256 words of shared memory.
-template <class T>
-double fold_long(const Fold& fold, const Features<T>& features, const u32* order, u32 start, u32 end, i64 column,
-                 i64 width, u64* totals) {
-    const u32 lane = threadIdx.x / LANE_COLUMNS;
-    const i64 own = min(column + threadIdx.x % LANE_COLUMNS, width - 1);
-    u64 total = fold.first(features.at(order[start + lane], own));
-    for (u32 p = start + lane + LANES; p < end; p += LANES)
-        total = fold.join(total, fold.first(features.at(order[p], own)));
-    __syncthreads();
-    totals[threadIdx.x] = total;
-    for (u32 half = LANES / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (lane < half)
-            totals[threadIdx.x] = fold.join(totals[threadIdx.x], totals[threadIdx.x + half * LANE_COLUMNS]);
-    }
-    __syncthreads();
-    return fold.finish(totals[threadIdx.x % LANE_COLUMNS], end - start);
-}
 
 }  // namespace rc

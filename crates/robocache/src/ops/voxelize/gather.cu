@@ -1,122 +1,214 @@
-// A row for each group of points: where its cell lies, how many points it has, their features made
-// into one row, and the first points themselves.
-// Host twin: `hard_voxels` and `reduce_rows` in sparse.rs.
-// Grid: one block of 256 threads per tile of rows, in turns where there are too many.
+// A row for each group of points: where its cell lies, how many points it has, and their features made
+// into one row. The points themselves are in hard.cu.
+// Host twin: `gather` in sparse_cpu.rs, reduce.rs.
+// Grid: one block of 256 threads per tile of rows, of which each warp has up to 32 that follow each other,
+//   in turns where there are too many. Most rows are of one or two points: lanes share the columns of
+//   all rows of their warp.
 // Preconditions: Args as made by sparse_cuda.rs; what the groups hold is clamped before it indexes.
 // Determinism: the same bits on every run. Tolerance against the CPU: none, the same bits, but for
 //   the payload of NaN.
 //
-// RC_FEATURE: element type; RC_ARGS_SIZE.
+// RC_FEATURE: element type; RC_COLUMNS: columns of a lane; RC_SUMS: whether numbers are added, not
+// compared; RC_ARGS_SIZE.
 #include "rc.cuh"
 #include "scalar.cuh"
-#include "fold.cuh"
+#include "divide.cuh"
+#include "groups.cuh"
+#include "rows.cuh"
 
 using namespace rc;
 
-// Mirrors `GatherArgs` in sparse_cuda.rs. Strides are in elements.
+typedef RC_FEATURE T;
+
+enum Flags : u32 {
+    VECTOR_PLACES = 1,  // coords are aligned to 16 bytes
+    FEW_CELLS = 2,      // the numbers of cells have 32 bits
+    SAME_TYPE = 4,      // out is of the features' type, and aligned as they are
+};
+
+// Mirrors `GatherArgs` in sparse_cuda.rs.
 struct Args {
-    Features<RC_FEATURE> features;
-    const void* points;
-    i64 point_strides[3];
-    const i64* cells;
-    const i32* starts;
-    const i32* order;
-    const i64* count;
+    Features<T> features;
+    Groups groups;
     i64* coords;
     i32* counts;
-    void* out;     // or null
-    void* voxels;  // or null
-    i64 shape[3];
-    u64 row_cells, rows, total;
-    i64 width, max_points;
-    u32 point_kind, kind, voxel_kind, reduce, tile, padding;
+    void* out;  // or null
+    Divisor x, y, z;   // cells along the axes
+    Divisor vectors;   // RC_COLUMNS each, in a row
+    u64 tiles;
+    u32 rows;  // of a warp, 32 at most
+    u32 width, type, reduce, flags, padding;
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
 
-inline double load_as(u32 kind, const void* data, i64 at) {
-    if (kind == F32) return ((const float*)data)[at];
-    if (kind == F64) return ((const double*)data)[at];
-    return kind == F16 ? widen(((const f16*)data)[at]) : widen(((const bf16*)data)[at]);
+const u32 WARPS = 8;
+const int V = RC_COLUMNS;
+// Vectors of a lane that are under way at once.
+const int AT_ONCE = 4;
+// Columns of a lane where there is something to compute: fewer, for the sake of registers.
+const int FOLD_V = V > 4 ? 4 : V;
+// In crowded cells fewer still, so that more warps share them.
+const int CROWD_V = V > 2 ? 2 : 1;
+// Blocks of a multiprocessor: as many as spill no registers.
+const int BLOCKS = 4;
+
+// Known when it is compiled but for the half of it, which costs nothing.
+inline Fold fold_of(const Args& args) {
+#if RC_SUMS
+    return {args.reduce == MEAN ? MEAN : SUM};
+#else
+    return {args.reduce == MIN ? MIN : MAX};
+#endif
 }
 
-// One number of the points as they came: three coordinates, then the features; 0 past the last.
-double hard_number(const Args& args, u32 start, u32 count, i64 slot, i64 column) {
-    if (slot >= count) return 0.0;
-    const u32 point = u32(min(u64(u32(args.order[start + slot])), args.total - 1));
-    if (column >= 3) return args.features.at(point, column - 3);
-    const i64 row = point / args.features.per_row, index = point % args.features.per_row;
-    return load_as(args.point_kind, args.points,
-                   row * args.point_strides[0] + index * args.point_strides[1] + column * args.point_strides[2]);
+// What a total comes to. A power of two divides by a multiplication, with the same bits.
+inline double finish(const Fold& fold, u64 total, u32 count) {
+    if (fold.reduce == MEAN && (count & (count - 1)) == 0)
+        return __longlong_as_double(i64(total)) * __longlong_as_double(i64(1023 + __clz(count) - 31) << 52);
+    return fold.finish(total, count);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4) RC_ENTRY(const __grid_constant__ Args args) {
+template <class Index> void place_of(const Args& args, Index cell, i64* place) {
+    Index rest = cell, left = divide(args.z, rest);
+    place[3] = i64(rest);
+    rest = left;
+    left = divide(args.y, rest);
+    place[2] = i64(rest);
+    rest = left;
+    place[0] = i64(divide(args.x, rest));
+    place[1] = i64(rest);
+}
+
+// Where the cells of rows lie: a row is two vectors of 16 bytes, and lanes side by side write what lies
+// side by side.
+inline void write_places(const Args& args, u64 first, u32 rows, u64 occupied) {
+    for (u32 i = threadIdx.x & 31; i < 2 * rows; i += 32) {
+        const u64 row = first + i / 2;
+        i64 place[4] = {-1, -1, -1, -1};
+        if (row < occupied) {
+            const u64 cell = u64(__ldg(args.groups.cells + row));
+            if (args.flags & FEW_CELLS) place_of(args, u32(cell), place);
+            else place_of(args, cell, place);
+        }
+        const bool second = i & 1;
+        const i64 one = second ? place[2] : place[0], two = second ? place[3] : place[1];
+        i64* to = args.coords + 4 * row + 2 * second;
+        if (args.flags & VECTOR_PLACES) {
+            *(longlong2*)to = make_longlong2(one, two);
+        } else {
+            to[0] = one;
+            to[1] = two;
+        }
+    }
+}
+
+// What the totals of some columns come to, from this place of the result on.
+inline void write_totals(const Args& args, u64 at, const u64* totals, u32 count) {
+    const Fold fold = fold_of(args);
+    double numbers[FOLD_V];
+    #pragma unroll
+    for (int c = 0; c < FOLD_V; c++) numbers[c] = count ? finish(fold, totals[c], count) : 0.0;
+    if (args.flags & SAME_TYPE) {
+        Pack<T, FOLD_V> pack;
+        #pragma unroll
+        for (int c = 0; c < FOLD_V; c++) narrow(numbers[c], pack.numbers[c]);
+        *(decltype(pack.raw)*)((T*)args.out + at) = pack.raw;
+    } else {
+        #pragma unroll
+        for (int c = 0; c < FOLD_V; c++) store_as(Float(args.type), args.out, i64(at + c), numbers[c]);
+    }
+}
+
+// Rows of one point are copies of it in whole vectors, and rows of none are 0. Lanes go through the vectors of
+// all rows of their warp side by side; each knows count and first point of one row.
+inline void copy_rows(const Args& args, u64 first, u32 rows, u32 count, u32 point) {
+    const u32 items = rows * u32(args.vectors.number), lane = threadIdx.x & 31;
+    T* out = (T*)args.out + first * args.width;
+    #pragma unroll 1
+    for (u32 base = 0; base < items; base += 32 * AT_ONCE) {
+        Pack<T, V> packs[AT_ONCE];
+        bool writes[AT_ONCE];
+        #pragma unroll
+        for (int u = 0; u < AT_ONCE; u++) {
+            const u32 item = base + u * 32 + lane;
+            u32 vector = min(item, items - 1);
+            const u32 row = divide(args.vectors, vector);
+            const u32 there = __shfl_sync(~0u, count, row), from = __shfl_sync(~0u, point, row);
+            writes[u] = item < items && there <= 1;
+            #pragma unroll
+            for (int c = 0; c < V; c++) narrow(0.0, packs[u].numbers[c]);
+            if (writes[u] && there) packs[u] = load_pack<V>(args.features, from, vector * V);
+        }
+        #pragma unroll
+        for (int u = 0; u < AT_ONCE; u++)
+            if (writes[u]) *(decltype(packs[u].raw)*)(out + u64(base + u * 32 + lane) * V) = packs[u].raw;
+    }
+}
+
+// Rows of which `folds` has a bit, of fewer points than LONG. `chosen`: a word of shared memory for each lane.
+inline void fold_rows(const Args& args, u64 first, u32 folds, const Run& own, u32* chosen) {
+    const Clamped order = {args.groups.order, args.groups.last()};
+    const u32 lane = threadIdx.x & 31, parts = u32(args.vectors.number) * (V / FOLD_V);
+    __syncwarp();
+    if (folds >> lane & 1) chosen[__popc(folds & ((1u << lane) - 1))] = lane;
+    __syncwarp();
+    const u32 items = __popc(folds) * parts;
+    #pragma unroll 1
+    for (u32 base = 0; base < items; base += 32) {
+        const u32 item = min(base + lane, items - 1);
+        u32 column = item / (V / FOLD_V);
+        const u32 row = chosen[divide(args.vectors, column)];
+        column = column * V + item % (V / FOLD_V) * FOLD_V;
+        const u32 start = __shfl_sync(~0u, own.start, row), count = __shfl_sync(~0u, own.count, row);
+        if (base + lane >= items) continue;
+        u64 totals[FOLD_V];
+        if (count) fold_run<FOLD_V>(fold_of(args), args.features, order, start, start + count, column, totals);
+        write_totals(args, (first + row) * args.width + column, totals, count);
+    }
+}
+
+// A row of LONG points or more, by all warps, each with columns of its own.
+inline void write_crowd(const Args& args, u64 row, const Run& run) {
+    const Fold fold = fold_of(args);
+    const Clamped order = {args.groups.order, args.groups.last()};
+    #pragma unroll 1
+    for (u32 column = threadIdx.x / 32 * CROWD_V; column < args.width; column += WARPS * CROWD_V) {
+        u64 totals[CROWD_V];
+        fold_lanes<CROWD_V>(fold, args.features, order, run.start, run.start + run.count, column, totals);
+        if ((threadIdx.x & 31) == 0)
+            store_totals<CROWD_V>(fold, Float(args.type), args.out, i64(row * args.width + column), totals, run.count);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256, BLOCKS) RC_ENTRY(const __grid_constant__ Args args) {
     extern __shared__ __align__(16) unsigned char shared[];
-    u64* totals = (u64*)shared;            // [256]
-    u32* starts = (u32*)(totals + 256);    // [tile]
-    u32* ends = starts + args.tile;        // [tile]
-    const Fold fold = {args.reduce};
-    const u64 occupied = u64(min(max(*args.count, i64(0)), i64(min(args.rows, args.total))));
-    const u64 tiles = (args.rows + args.tile - 1) / args.tile;
-    const u32* order = (const u32*)args.order;
-
-    for (u64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        const u64 first = tile * args.tile;
-        const u32 rows = u32(min(u64(args.tile), args.rows - first));
-        bool crowded = false;
-        for (u32 r = threadIdx.x; r < rows; r += 256) {
-            const u64 row = first + r;
-            u32 start = 0, end = 0;
-            i64 place[4] = {-1, -1, -1, -1};
-            if (row < occupied) {
-                end = u32(min(u64(max(args.starts[row + 1], 0)), args.total));
-                start = min(u32(max(args.starts[row], 0)), end);
-                const u64 cell = u64(args.cells[row]);
-                const u64 plane = u64(args.shape[1]) * u64(args.shape[2]);
-                place[0] = i64(cell / args.row_cells);
-                place[1] = i64(cell / plane % u64(args.shape[0]));
-                place[2] = i64(cell / u64(args.shape[2]) % u64(args.shape[1]));
-                place[3] = i64(cell % u64(args.shape[2]));
+    u32* crowded = (u32*)shared;     // [WARPS]: a bit for each row of a warp
+    u32* chosen = crowded + WARPS;   // [WARPS][32]
+    const u32 lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+    const u64 occupied = args.groups.occupied();
+    for (u64 tile = blockIdx.x; tile < args.tiles; tile += gridDim.x) {
+        const u64 first = (tile * WARPS + warp) * args.rows;
+        const u32 rows = u32(min(u64(args.rows), args.groups.rows - min(first, args.groups.rows)));
+        Run own = {0, 0};
+        if (lane < rows) own = run_of(args.groups, first + lane, occupied);
+        // On its way while places are written.
+        const u32 point = args.out && own.count ? min(__ldg(args.groups.order + own.start), args.groups.last()) : 0;
+        if (lane < rows) args.counts[first + lane] = i32(own.count);
+        write_places(args, first, rows, occupied);
+        if (!args.out) continue;
+        const bool copies = args.flags & SAME_TYPE;
+        if (copies) copy_rows(args, first, rows, own.count, point);
+        const u32 folds = __ballot_sync(~0u, lane < rows && own.count < LONG && (!copies || own.count > 1));
+        if (folds) fold_rows(args, first, folds, own, chosen + warp * 32);
+        const u32 crowds = __ballot_sync(~0u, own.count >= LONG);
+        if (!__syncthreads_or(crowds != 0)) continue;
+        if (lane == 0) crowded[warp] = crowds;
+        __syncthreads();
+        for (u32 w = 0; w < WARPS; w++)
+            for (u32 left = crowded[w]; left; left &= left - 1) {
+                const u64 row = (tile * WARPS + w) * args.rows + __ffs(left) - 1;
+                write_crowd(args, row, run_of(args.groups, row, occupied));
             }
-            starts[r] = start;
-            ends[r] = end;
-            crowded |= end - start >= LONG;
-            for (int axis = 0; axis < 4; axis++) args.coords[4 * row + axis] = place[axis];
-            args.counts[row] = i32(end - start);
-        }
-        crowded = __syncthreads_or(crowded);
-        if (args.out) {
-            for (u64 i = threadIdx.x; i < rows * u64(args.width); i += 256) {
-                const u32 r = u32(i / u64(args.width));
-                const u32 start = starts[r], count = ends[r] - start;
-                if (count >= LONG) continue;
-                const i64 column = i64(i % u64(args.width));
-                const double value =
-                    count ? fold_short(fold, args.features, order, start, start + count, column) : 0.0;
-                store_as(Float(args.kind), args.out, i64(first) * args.width + i64(i), value);
-            }
-            // Groups of many points are reduced by all threads together.
-            for (u32 r = 0; crowded && r < rows; r++) {
-                const u32 start = starts[r], count = ends[r] - start;
-                if (count < LONG) continue;
-                for (i64 column = 0; column < args.width; column += LANE_COLUMNS) {
-                    const double result =
-                        fold_long(fold, args.features, order, start, start + count, column, args.width, totals);
-                    const i64 at = column + threadIdx.x;
-                    if (threadIdx.x < LANE_COLUMNS && at < args.width)
-                        store_as(Float(args.kind), args.out, i64(first + r) * args.width + at, result);
-                }
-            }
-        }
-        if (args.voxels) {
-            const u64 wide = 3 + u64(args.width), numbers = u64(args.max_points) * wide;
-            for (u64 i = threadIdx.x; i < rows * numbers; i += 256) {
-                const u32 r = u32(i / numbers);
-                const u64 rest = i % numbers;
-                const double value =
-                    hard_number(args, starts[r], ends[r] - starts[r], i64(rest / wide), i64(rest % wide));
-                store_as(Float(args.voxel_kind), args.voxels, i64(first * numbers + i), value);
-            }
-        }
-        __syncthreads();  // starts and ends are free again
+        __syncthreads();  // Nobody reads the bits any more.
     }
 }

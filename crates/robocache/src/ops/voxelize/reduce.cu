@@ -140,7 +140,7 @@ inline void reduce_short(const Args& args, const Chunk& chunk) {
         #pragma unroll 1
         for (u32 v = share.first(); v < vectors; v += share.across) {
             u64 totals[FOLD_V];
-            fold_run<FOLD_V>(fold, args.features, args.order, start, end, v * FOLD_V, totals);
+            fold_run<FOLD_V>(fold, args.features, Sorted{args.order}, start, end, v * FOLD_V, totals);
             store_totals<FOLD_V>(fold, Float(args.type), args.out, i64(u64(chunk.key(slot)) * args.width + v * FOLD_V), totals,
                                  end - start);
         }
@@ -156,7 +156,7 @@ inline void reduce_long(const Args& args, u32 start) {
     #pragma unroll 1
     for (u32 column = threadIdx.x / 32 * FOLD_V; column < args.width; column += WARPS * FOLD_V) {
         u64 totals[FOLD_V];
-        fold_lanes<FOLD_V>(fold, args.features, args.order, start, end, column, totals);
+        fold_lanes<FOLD_V>(fold, args.features, Sorted{args.order}, start, end, column, totals);
         if (lane == 0) store_totals<FOLD_V>(fold, Float(args.type), args.out, i64(cell * args.width + column), totals, end - start);
     }
 }

@@ -36,6 +36,9 @@ pub(crate) static REDUCE_KERNELS: KernelFamily = KernelFamily {
     },
 };
 
+/// Numbers of 16 bytes, by their type.
+pub(super) const VECTOR_COLUMNS: [usize; 4] = [8, 8, 4, 2];
+
 /// A kernel of [`REDUCE_KERNELS`].
 #[derive(Debug, Clone, Copy)]
 struct ReduceVariant {
@@ -56,7 +59,7 @@ impl ReduceVariant {
 
     /// Numbers in 16 bytes.
     fn columns(self) -> usize {
-        [8, 8, 4, 2][self.float as usize % 4]
+        VECTOR_COLUMNS[self.float as usize % 4]
     }
 }
 
@@ -81,6 +84,11 @@ impl FeatureArgs {
             flat: u32::from(cloud.batch <= 1 || cloud.count as isize * strides[1] == strides[0]),
         }
     }
+
+    /// Whether there is nothing to read.
+    pub(super) fn is_null(&self) -> bool {
+        self.data.is_null()
+    }
 }
 
 /// Mirrors `Args` in reduce.cu.
@@ -102,13 +110,13 @@ struct ReduceArgs {
 }
 
 /// Whether the features of a point lie side by side, in whole vectors of 16 bytes.
-fn whole_vectors(features: &TensorRef<'_>, dims: &Dims) -> bool {
+pub(super) fn whole_vectors(features: &TensorRef<'_>, strides: [isize; 3], width: usize, cloud: &Cloud) -> bool {
     let size = features.dtype().size();
     let fits = |count: usize| (count * size).is_multiple_of(16);
-    let [row, point, column] = dims.feature_strides.map(isize::unsigned_abs);
-    let rows_fit = dims.cloud.batch <= 1 || fits(row);
-    let points_fit = dims.cloud.count <= 1 || fits(point);
-    fits(dims.width) && column == 1 && rows_fit && points_fit && (features.data() as usize).is_multiple_of(16)
+    let [row, point, column] = strides.map(isize::unsigned_abs);
+    let rows_fit = cloud.batch <= 1 || fits(row);
+    let points_fit = cloud.count <= 1 || fits(point);
+    fits(width) && column == 1 && rows_fit && points_fit && (features.data() as usize).is_multiple_of(16)
 }
 
 /// Points sorted by cell, on the GPU.
@@ -133,7 +141,7 @@ pub(super) unsafe fn reduce_sorted(
 ) -> Result<()> {
     let size = dims.dtype.size();
     let width = u32::try_from(dims.width).map_err(|_| Error::invalid("features", "too many columns"))?;
-    let vector = whole_vectors(features, dims);
+    let vector = whole_vectors(features, dims.feature_strides, dims.width, &dims.cloud);
     let args = ReduceArgs {
         features: FeatureArgs::new(features, dims.feature_strides, &dims.cloud),
         keys: sorted.keys,

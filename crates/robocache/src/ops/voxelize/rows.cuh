@@ -29,16 +29,27 @@ template <class T, int V> void join_pack(const Fold& fold, const Pack<T, V>& pac
     for (int c = 0; c < V; c++) totals[c] = fold.join(totals[c], fold.first(double(widen(pack.numbers[c]))));
 }
 
+// Points in the order of their cells: as a sort of our own left them, or as others may have written them.
+struct Sorted {
+    const u32* order;
+    u32 operator[](u32 place) const { return __ldg(order + place); }
+};
+struct Clamped {
+    const u32* order;
+    u32 last;
+    u32 operator[](u32 place) const { return min(__ldg(order + place), last); }
+};
+
 // The totals of the points order[start..end], one after the other; four are asked for at once.
-template <int V, class T>
-void fold_run(const Fold& fold, const Features<T>& features, const u32* order, u32 start, u32 end, u32 column,
+template <int V, class T, class Order>
+void fold_run(const Fold& fold, const Features<T>& features, const Order& order, u32 start, u32 end, u32 column,
               u64* totals) {
     const int AT_ONCE = 4;
     for (u32 p = start; p < end; p += AT_ONCE) {
         Pack<T, V> packs[AT_ONCE];
         #pragma unroll
         for (int u = 0; u < AT_ONCE; u++)
-            packs[u] = load_pack<V>(features, __ldg(order + min(p + u, end - 1)), column);
+            packs[u] = load_pack<V>(features, order[min(p + u, end - 1)], column);
         #pragma unroll
         for (int u = 0; u < AT_ONCE; u++) {
             if (u == 0 && p == start) first_pack(fold, packs[u], totals);
@@ -49,23 +60,23 @@ void fold_run(const Fold& fold, const Features<T>& features, const u32* order, u
 
 // The totals of LONG points or more by a warp: 32 lanes of every 32nd point, then pairwise. Lane 0
 // gets the result. The next points are asked for while the features of these are under way.
-template <int V, class T>
-void fold_lanes(const Fold& fold, const Features<T>& features, const u32* order, u32 start, u32 end, u32 column,
+template <int V, class T, class Order>
+void fold_lanes(const Fold& fold, const Features<T>& features, const Order& order, u32 start, u32 end, u32 column,
                 u64* totals) {
     const int AT_ONCE = 4;
     const u32 lane = threadIdx.x & 31;
-    first_pack(fold, load_pack<V>(features, __ldg(order + start + lane), column), totals);
+    first_pack(fold, load_pack<V>(features, order[start + lane], column), totals);
     u32 points[AT_ONCE];
     u32 p = start + lane + LANES;
     #pragma unroll
-    for (int u = 0; u < AT_ONCE; u++) points[u] = __ldg(order + min(p + u * LANES, end - 1));
+    for (int u = 0; u < AT_ONCE; u++) points[u] = order[min(p + u * LANES, end - 1)];
     while (p < end) {
         Pack<T, V> packs[AT_ONCE];
         #pragma unroll
         for (int u = 0; u < AT_ONCE; u++) packs[u] = load_pack<V>(features, points[u], column);
         const u32 next = p + AT_ONCE * LANES;
         #pragma unroll
-        for (int u = 0; u < AT_ONCE; u++) points[u] = __ldg(order + min(next + u * LANES, end - 1));
+        for (int u = 0; u < AT_ONCE; u++) points[u] = order[min(next + u * LANES, end - 1)];
         #pragma unroll
         for (int u = 0; u < AT_ONCE; u++)
             if (p + u * LANES < end) join_pack(fold, packs[u], totals);

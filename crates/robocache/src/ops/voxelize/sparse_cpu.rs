@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::Reduce;
 use super::cpu::items_in;
+use super::divide::Divisor;
 use super::find::{Finder, prefetch};
 use super::reduce::{Features, Members, RowOut, reduce};
 use super::sparse::{GatherDims, GatherTargets, GatherVoxels, GroupDims, GroupPoints, GroupTargets};
@@ -229,30 +230,6 @@ pub(super) fn gather(
     }
 }
 
-/// Divides by one number again and again, without the machine's slow division.
-#[derive(Clone, Copy)]
-struct Divisor {
-    number: u64,
-    /// 2^64 over the number, rounded down.
-    inverse: u64,
-}
-
-impl Divisor {
-    fn new(number: u64) -> Self {
-        let inverse = u64::try_from((1u128 << 64) / u128::from(number.max(1))).unwrap_or(u64::MAX);
-        Self { number: number.max(1), inverse }
-    }
-
-    /// Quotient and remainder.
-    #[inline(always)]
-    fn divide(self, dividend: u64) -> (u64, u64) {
-        // Too small by 1 at most: the inverse is too small by less than 1 (for the number 1, by 1).
-        let low = ((u128::from(dividend) * u128::from(self.inverse)) >> 64) as u64;
-        let rest = dividend - low * self.number;
-        if rest >= self.number { (low + 1, rest - self.number) } else { (low, rest) }
-    }
-}
-
 /// The first points of each row as they came, zeros behind them.
 fn hard_voxels<V: Scalar>(
     op: &GatherVoxels<'_>,
@@ -393,31 +370,6 @@ vectorized! {
                     reduce(features, &groups.points(row), how, to);
                 } else {
                     to.data.write_bytes(0, features.width * to.dtype.size());
-                }
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn division_is_exact() {
-        let numbers =
-            [1, 2, 3, 5, 7, 10, 255, 256, 1000, (1 << 20) - 1, 1 << 20, (1 << 24) - 3, 1 << 24, u64::MAX >> 1];
-        for number in numbers {
-            let divisor = Divisor::new(number);
-            for factor in [0, 1, 2, 3, 1000, (1 << 40) + 7, u64::MAX] {
-                let product = number.saturating_mul(factor);
-                for dividend in [product.saturating_sub(1), product, product.saturating_add(1), (1 << 63) - 1, u64::MAX]
-                {
-                    assert_eq!(
-                        divisor.divide(dividend),
-                        (dividend / number, dividend % number),
-                        "{dividend} / {number}"
-                    );
                 }
             }
         }
