@@ -44,6 +44,7 @@ double hard_number(const Args& args, u32 start, u32 count, i64 slot, i64 column)
     if (slot >= count) return 0.0;
     const u32 point = u32(min(u64(u32(args.order[start + slot])), args.total - 1));
     if (column >= 3) return args.features.at(point, column - 3);
+    if (!args.points) return 0.0;  // Pixels, whose coordinates pixels.cu writes.
     const i64 row = point / args.features.per_row, index = point % args.features.per_row;
     return load_as(args.point_kind, args.points,
                    row * args.point_strides[0] + index * args.point_strides[1] + column * args.point_strides[2]);

@@ -4,7 +4,8 @@ use super::cuda::sort_points;
 use super::place::GridArgs;
 use super::reduce_cuda::FeatureArgs;
 use super::sparse::{GatherDims, GatherTargets, GatherVoxels, GroupDims, GroupPoints, GroupTargets};
-use crate::cuda::{CloudArgs, Grid, KernelFamily, Launcher, Parts, Scan, Sort, SortMemory};
+use crate::cuda::{Grid, KernelFamily, Launcher, Parts, PointArgs, Scan, Sort, SortMemory};
+use crate::ops::depth::PointSource;
 use crate::ops::scalar::{FLOATS, float_number};
 use crate::{Outputs, Result};
 
@@ -38,6 +39,36 @@ pub(crate) static GATHER_KERNELS: KernelFamily = KernelFamily {
         ]
     },
 };
+
+/// The coordinates of hard voxels from pixels.
+pub(crate) static PIXEL_KERNELS: KernelFamily = KernelFamily {
+    source: include_str!("pixels.cu"),
+    headers: &[],
+    variants: || vec![0],
+    entry: |_| "rc_voxelize_pixels".to_owned(),
+    options: |_| PointArgs::options::<PixelVoxelArgs>(PointArgs::KINDS - 1),
+};
+
+/// Rows of hard voxels to a block of pixels.cu.
+const PIXEL_ROWS: u64 = 64;
+
+/// Mirrors `Args` in pixels.cu, behind the points.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct PixelVoxelArgs {
+    cells: *const i64,
+    starts: *const i32,
+    order: *const i32,
+    count: *const i64,
+    voxels: *mut u8,
+    row_cells: u64,
+    rows: u64,
+    total: u64,
+    width: i64,
+    max_points: i64,
+    voxel_kind: u32,
+    padding: u32,
+}
 
 /// Mirrors `Args` in group.cu.
 #[repr(C)]
@@ -135,14 +166,14 @@ pub(super) fn group(
         values: plan.values.map(|part| at(part).cast()),
         state: at(plan.state).cast(),
     };
-    let cloud = CloudArgs::new(&op.points, op.lengths, &dims.cloud, op.check, crate::ops::VOXELIZE, launcher);
+    let points = PointArgs::new(&op.points, op.lengths, &dims.cloud, op.check, crate::ops::VOXELIZE, launcher)?;
     let grid = GridArgs::new(&op.grid, op.points.dtype(), dims.cells);
     let wide = plan.sort.wide;
     // SAFETY: the views were checked against dims and live on this GPU, as does the workspace; the
     // framework keeps them until the stream has passed.
     unsafe {
-        let (points, dropped) = (op.points.dtype(), (targets.dropped, dims.cloud.batch));
-        let sorted = sort_points(launcher, points, cloud, grid, dropped, dims.all_cells, &plan.sort, &memory)?;
+        let dropped = (targets.dropped, dims.cloud.batch);
+        let sorted = sort_points(launcher, (points, grid), dropped, dims.all_cells, &plan.sort, &memory)?;
         let args = GroupArgs {
             keys: memory.keys[sorted],
             order: memory.values[sorted],
@@ -174,13 +205,19 @@ pub(super) fn gather(
     if op.rows == 0 && !launcher.only_loads() {
         return Ok(());
     }
-    let features = op.features.unwrap_or(op.points);
+    let (points, stand_in) = match &op.points {
+        PointSource::Cloud(points) => (points.data(), points),
+        // Their coordinates come by a kernel of their own, `launch_pixels`.
+        PointSource::Depth(image) => (std::ptr::null(), &image.depth),
+    };
+    let features = op.features.unwrap_or(*stand_in);
+    let kind = op.features.map_or(op.points.dtype(), |features| features.dtype());
     // About 16 KiB of results to a block.
     let row = dims.width * dims.dtype.size() + op.max_points.unwrap_or(0) * (3 + dims.width) * dims.voxel_dtype.size();
     let tile = (16_384 / (row + 36)).clamp(1, 256) as u32;
     let args = GatherArgs {
         features: FeatureArgs::new(&features, dims.feature_strides, &dims.cloud),
-        points: op.points.data(),
+        points,
         point_strides: dims.cloud.point_strides.map(|stride| stride as i64),
         cells: op.cells.data().cast(),
         starts: op.starts.data().cast(),
@@ -206,5 +243,31 @@ pub(super) fn gather(
     let shared = 256 * 8 + 2 * 4 * tile;
     let grid = Grid { shared, ..Grid::for_blocks(args.rows.div_ceil(u64::from(tile))) };
     // SAFETY: as in `group`; the kernel clamps what it reads of the groups.
-    unsafe { launcher.launch(&GATHER_KERNELS, u32::from(float_number(features.dtype())), grid, &args) }
+    unsafe { launcher.launch(&GATHER_KERNELS, u32::from(float_number(kind)), grid, &args)? };
+    if targets.voxels.is_null() || !args.points.is_null() {
+        return Ok(());
+    }
+    launch_pixels(op, dims, &args, launcher)
+}
+
+/// Writes the coordinates of hard voxels whose points are pixels.
+fn launch_pixels(op: &GatherVoxels<'_>, dims: &GatherDims, gather: &GatherArgs, launcher: &Launcher<'_>) -> Result<()> {
+    let points = PointArgs::new(&op.points, None, &dims.cloud, false, crate::ops::VOXELIZE, launcher)?;
+    let args = PixelVoxelArgs {
+        cells: gather.cells,
+        starts: gather.starts,
+        order: gather.order,
+        count: gather.count,
+        voxels: gather.voxels,
+        row_cells: gather.row_cells,
+        rows: gather.rows,
+        total: gather.total,
+        width: gather.width,
+        max_points: gather.max_points,
+        voxel_kind: gather.voxel_kind,
+        padding: 0,
+    };
+    let grid = Grid::for_blocks(args.rows.div_ceil(PIXEL_ROWS));
+    // SAFETY: as in `gather`.
+    unsafe { points.launch(launcher, &PIXEL_KERNELS, 0, grid, args) }
 }
