@@ -58,9 +58,7 @@ def _transform_kernel(points: Tensor, pose: Tensor, device: str | None) -> Tenso
 
 
 def _transform_fake(points: Tensor, pose: Tensor, device: str | None) -> Tensor:
-    batch = common_batch(
-        "transform_points", ("points", points, 2), ("pose", pose, pose_axes(pose))
-    )
+    batch = common_batch("transform_points", ("points", points, 2), ("pose", pose, pose_axes(pose)))
     return points.new_empty(with_batch(batch, points.shape[-2], 3))
 
 
