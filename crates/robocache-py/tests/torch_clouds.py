@@ -32,5 +32,7 @@ def images(device: str, batch: int = 3):
 def parts(found) -> list:
     """The results of a call, one after the other; what groups are made of is none."""
     if isinstance(found, rc.SparseVoxels):
-        return [x for x in vars(found).values() if x is not None]
+        # One by one: torch.compile cannot trace `vars`.
+        fields = found.coords, found.features, found.counts, found.inverse, found.dropped
+        return [x for x in (*fields, found.voxels, found.count) if x is not None]
     return list(found) if isinstance(found, tuple) else [found]
