@@ -42,6 +42,7 @@ struct Whole<S, R> {
 
 /// Where the points of a call come from.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::large_enum_variant, reason = "made once for each call, and ops never allocate")]
 pub(crate) enum PointArgs {
     /// A cloud of this dtype.
     Cloud(CloudArgs, DType),

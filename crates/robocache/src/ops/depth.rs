@@ -104,6 +104,7 @@ impl<'a> DepthImage<'a> {
 
 /// Where an op takes its points from.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::large_enum_variant, reason = "made once for each call, and ops never allocate")]
 pub enum PointSource<'a> {
     /// `[B,N,3]` or `[N,3]` floats.
     Cloud(TensorRef<'a>),
