@@ -15,6 +15,7 @@ KINDS = {torch.uint8: "u8", torch.int32: "i32", torch.float32: "f32", torch.bool
 REDUCES = ("mean", "max")
 DENSE = ("occupancy", "count", *REDUCES)
 PLAIN = ("farthest", "transform", "crop", "unproject")  # No grid.
+IMAGES = ("unproject", "depth")  # Of pixels.
 POSE = (
     (0.36, 0.48, -0.8, 0.1),
     (-0.8, 0.6, 0.0, 0.2),
@@ -29,7 +30,7 @@ WIDTH, CAMERA, SCALE = 640, (600.0, 601.0, 319.5, 239.5), 1e-3
 class Row:
     """One size: what is computed of a batch of clouds, in a cube of `cells` along each edge."""
 
-    what: str  # one of DENSE or PLAIN; sparse, hard
+    what: str  # one of DENSE or PLAIN; sparse, hard; depth: occupancy of images
     batch: int
     points: int
     cells: int = 1
@@ -54,7 +55,7 @@ class Row:
     @property
     def out_shape(self) -> tuple[int, ...]:
         """Of a result that `out=` takes; nothing where there is none."""
-        if self.what in DENSE:
+        if self.what in (*DENSE, "depth"):
             wide = (self.width,) if self.what in REDUCES else ()
             return (self.batch, *self.grid["shape"], *wide)
         if self.what in ("transform", "unproject"):
@@ -84,6 +85,7 @@ ROWS = [
     Row("transform", 1, 10**6),
     Row("crop", 1, 10**6, dtype=torch.bool),
     Row("unproject", 8, 480 * WIDTH),
+    Row("depth", 8, 480 * WIDTH, 128, dtype=torch.uint8, compile=False),
 ]
 
 
@@ -91,7 +93,7 @@ ROWS = [
 class Inputs:
     """One set of buffers; those that a row does not need are empty."""
 
-    points: torch.Tensor  # For "unproject" the images.
+    points: torch.Tensor  # Of IMAGES the depth.
     features: torch.Tensor
     out: torch.Tensor
 
@@ -101,7 +103,7 @@ class Inputs:
         generator = torch.Generator(device).manual_seed(seed)
         here: dict[str, Any] = {"device": device, "generator": generator}
         shape = (row.batch, row.points, 3)
-        if row.what == "unproject":
+        if row.what in IMAGES:
             image = (row.batch, row.points // WIDTH, WIDTH)
             depth = torch.randint(0, 5000, image, **here)
             points = torch.where(depth < 500, 0, depth).to(torch.uint16)
@@ -132,6 +134,8 @@ class Oracle:
     def __init__(self, row: Row, inputs: Inputs) -> None:
         self.row, self.inputs = row, inputs
         self.points = inputs.points.cpu().numpy()
+        if row.what == "depth":
+            self.points = seen(self.points)
         self.in_grid, self.occupied = 1.0, np.zeros(0, np.int64)
         if row.what in PLAIN:
             return
@@ -180,7 +184,7 @@ class Oracle:
         row = self.row
         if row.what in ("sparse", "hard"):
             good = self._check_sparse(*(x.cpu().numpy() for x in result))
-        elif row.what in DENSE:
+        elif row.what in (*DENSE, "depth"):
             good = self._check_dense(result)
         elif row.what == "farthest":
             good = self._check_farthest(result[0].cpu().numpy())
@@ -198,7 +202,7 @@ class Oracle:
         if row.what in REDUCES:
             good = np.allclose(found, self.reduced(row.what), rtol=1e-5, atol=1e-6)
         else:
-            good = (found[:, 0] == (1 if row.what == "occupancy" else self.counts)).all()
+            good = (found[:, 0] == (self.counts if row.what == "count" else 1)).all()
         others = int(torch.count_nonzero(rows)) - np.count_nonzero(found)
         return bool(good) and others == 0
 
@@ -239,6 +243,17 @@ class Oracle:
         points = np.stack([(u - cx) / fx * z, (v - cy) / fy * z, z], axis=-1)
         points = points @ pose[:3, :3].T + pose[:3, 3]
         return np.where(z[..., None] > 0, points, np.nan)
+
+
+def seen(depth: np.ndarray) -> np.ndarray:
+    """The points of images to the bit: in float32, in the order of the contract; NaN for no depth."""
+    fx, fy, cx, cy = np.float32(CAMERA)
+    pose = np.float32(POSE)
+    z = depth.reshape(len(depth), -1).astype(np.float32) * np.float32(SCALE)
+    v, u = (x.astype(np.float32) for x in np.divmod(np.arange(z.shape[1]), WIDTH))
+    x, y = (u - cx) / fx * z, (v - cy) / fy * z
+    points = np.stack([((a * x + b * y) + c * z) + d for a, b, c, d in pose[:3]], axis=-1)
+    return np.where(z[..., None] > 0, points, np.float32(np.nan))
 
 
 # --- peers ------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from cloud_rows import (
     CAMERA,
     DENSE,
     HIGH,
+    IMAGES,
     LOW,
     PLAIN,
     POSE,
@@ -62,6 +63,8 @@ def own_call(rc: ModuleType, row: Row, x: Inputs, rows: int | None, **more: Any)
             "crop": lambda: rc.crop_box(x.points, LOW, HIGH, **more),
             "unproject": lambda: rc.unproject(x.points, CAMERA, POSE, SCALE, **more),
         }[row.what]()
+    if row.what == "depth":
+        return rc.voxelize_depth(x.points, CAMERA, POSE, SCALE, **row.grid, **more)
     if row.what == "sparse":
         got = rc.voxelize(
             x.points, x.features, reduce="mean", sparse=True, max_voxels=rows, **row.grid
@@ -83,6 +86,12 @@ def gather_contenders(rc: ModuleType, row: Row, oracle: Oracle, compile: bool) -
         contenders["robocache_out"] = lambda x: own_call(rc, row, x, rows)
     elif row.what != "farthest":
         contenders["robocache_out"] = lambda x: own_call(rc, row, x, None, out=x.out)
+    if row.what == "depth":
+        # Not torch, whose cells would differ where it rounds differently: our own two ops, with the cloud between.
+        contenders["composed"] = lambda x: rc.voxelize(
+            rc.unproject(x.points, CAMERA, POSE, SCALE), out=x.out, **row.grid
+        )
+        return contenders
     contenders["eager"] = lambda x: peer(row, x.points, x.features)
     if compile and row.compile:
         torch.compiler.reset()
@@ -177,6 +186,10 @@ def measure_gpu(
 
 def judge(row: Row, device: str, floor: float, times: Times, grid_bytes: int) -> list[Target]:
     """The promises of performance.md; clustered rows are judged beside their uniform row by eye."""
+    if row.what == "depth":
+        spreads = times["call" if device == "cpu" else "graph_cold"]
+        ratio = spreads["composed"].median / spreads["robocache_out"].median
+        return [Target("against unproject, then voxelize", ratio, 1.0, True, " x")]
     if device == "cpu":
         spreads = times["call"]
         # With `out` nobody waits for the system to clear fresh pages, which large grids spend most on.
@@ -214,7 +227,7 @@ def judge(row: Row, device: str, floor: float, times: Times, grid_bytes: int) ->
 
 
 def report(rows: list[dict[str, Any]]) -> None:
-    contenders = ["robocache_out", "robocache", "eager", "compile"]
+    contenders = ["robocache_out", "robocache", "eager", "compile", "composed"]
     for kind in rows[0]["times"]:
         print(f"\n{kind}, median in us")
         lines = []
@@ -269,7 +282,7 @@ def main() -> None:
 
 def scaled(row: Row, scale: float) -> Row:
     """With so many times the points; images keep whole lines."""
-    unit = WIDTH if row.what == "unproject" else 1
+    unit = WIDTH if row.what in IMAGES else 1
     points = max(1, int(row.points * scale) // unit) * unit
     return replace(row, points=points, width=min(row.width, points))
 

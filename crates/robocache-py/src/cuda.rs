@@ -171,8 +171,16 @@ pub(crate) fn warmup<'py>(
     arguments: &Bound<'py, PyTuple>,
     options: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<()> {
-    const OPS: [&str; 7] =
-        ["crop_box", "farthest_points", "fuse", "resample", "transform_points", "unproject", "voxelize"];
+    const OPS: [&str; 8] = [
+        "crop_box",
+        "farthest_points",
+        "fuse",
+        "resample",
+        "transform_points",
+        "unproject",
+        "voxelize",
+        "voxelize_depth",
+    ];
     let name = op.to_string_lossy();
     if !OPS.contains(&&*name) {
         let error = Error::invalid("op", format!("expected one of {}, got {name:?}", OPS.join(", "))).op("warmup");

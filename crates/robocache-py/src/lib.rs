@@ -16,6 +16,7 @@ mod output;
 mod points;
 mod resample;
 mod resample_backward;
+mod source;
 mod torch;
 mod torch_op;
 mod voxelize;

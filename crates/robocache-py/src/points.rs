@@ -1,31 +1,14 @@
 //! `robocache.transform_points`, `crop_box`, `unproject` and `farthest_points`.
 
 use pyo3::prelude::*;
-use robocache::ops::{CropBox, FarthestPoints, Small, TransformPoints, Unproject};
-use robocache::{Context, Device, Error, ErrorKind, Op, Result, prepare};
+use robocache::ops::{CropBox, FarthestPoints, TransformPoints, Unproject};
+use robocache::{Context, Error, Op, Result, prepare};
 
 use crate::cuda::Stream;
 use crate::input::Input;
+use crate::source::{Images, small, small_input};
 use crate::voxelize::one_or_tuple;
 use crate::{errors, options, output};
-
-/// A few numbers beside the data: a tensor that lives with it, or anything on the host.
-fn small_input<'py>(name: &'static str, object: &Bound<'py, PyAny>, stream: &Stream) -> Result<Input<'py>> {
-    let input = Input::on_stream(name, object, stream)?;
-    if input.dtype().is_float() || input.device() != Device::Cpu {
-        return Ok(input);
-    }
-    // Whole numbers in a list are numbers too.
-    let py = object.py();
-    let floats = py.import("numpy").and_then(|numpy| numpy.call_method1("asarray", (object, "float64")));
-    let floats = floats.map_err(|error| errors::from_python(py, ErrorKind::InvalidArgument, name, &error))?;
-    Input::on_stream(name, &floats, stream)
-}
-
-fn small<'a>(input: &'a Input<'_>, data: Device) -> Result<Small<'a>> {
-    let view = input.view()?;
-    Ok(if input.device() == Device::Cpu && data != Device::Cpu { Small::Host(view) } else { Small::Tensor(view) })
-}
 
 /// Prepares, runs and hands out the results.
 fn run<'py, O: Op>(
@@ -153,22 +136,14 @@ pub(crate) fn unproject<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = depth.py();
     let fail = |error: Error| errors::to_python(py, &error.op(Unproject::NAME));
-    let depth = Input::new("depth", depth).map_err(fail)?;
-    let stream = Stream::of(&depth, stream).map_err(fail)?;
-    let intrinsics = small_input("intrinsics", intrinsics, &stream).map_err(fail)?;
-    let extrinsics = extrinsics.map(|pose| small_input("extrinsics", pose, &stream)).transpose().map_err(fail)?;
+    let (images, stream) = Images::new(depth, intrinsics, extrinsics, depth_scale, stream).map_err(fail)?;
     let build = || -> Result<_> {
-        options::device(device, depth.device())?;
-        Ok(Unproject {
-            depth: depth.view()?,
-            intrinsics: small(&intrinsics, depth.device())?,
-            extrinsics: extrinsics.as_ref().map(|pose| small(pose, depth.device())).transpose()?,
-            depth_scale: depth_scale.map_or(Ok(1e-3), |scale| options::number("depth_scale", scale))?,
-            return_valid,
-        })
+        options::device(device, images.depth().device())?;
+        Ok(Unproject { image: images.view()?, return_valid })
     };
     let op = build().map_err(fail)?;
-    run(&op, &depth, &[Some(&depth), Some(&intrinsics), extrinsics.as_ref()], out, &stream)
+    let inputs: Vec<_> = images.inputs().into_iter().map(Some).collect();
+    run(&op, images.depth(), &inputs, out, &stream)
 }
 
 /// Points that lie far apart: each is the one farthest from all that were taken before.

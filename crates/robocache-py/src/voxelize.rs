@@ -1,4 +1,4 @@
-//! `robocache.voxelize`: the dense form, and the two halves of the sparse one.
+//! `robocache.voxelize` and `voxelize_depth`: the dense form, and the two halves of the sparse one.
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -6,8 +6,8 @@ use robocache::ops::Voxelize;
 use robocache::ops::voxelize::{GatherVoxels, Grid, GroupPoints, Reduce, VoxelizeBackward};
 use robocache::{Context, Error, Op, Result, prepare};
 
-use crate::cuda::Stream;
 use crate::input::Input;
+use crate::source::Source;
 use crate::{errors, options, output};
 
 /// The dense form of `robocache.voxelize`, whose documentation tells the rules.
@@ -38,15 +38,14 @@ pub(crate) fn voxelize<'py>(
     check: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = points.py();
-    let fail = |error: Error| errors::to_python(py, &error.op(Voxelize::NAME));
-    let points = Input::new("points", points).map_err(fail)?;
-    let stream = Stream::of(&points, stream).map_err(fail)?;
+    let name = Source::op(points);
+    let fail = |error: Error| errors::to_python(py, &error.op(name));
+    let (points, stream) = Source::new(points, stream).map_err(fail)?;
     let features = Input::optional("features", features, &stream).map_err(fail)?;
     let lengths = Input::optional("lengths", lengths, &stream).map_err(fail)?;
     let build = || -> Result<_> {
         options::budget(max_memory)?;
-        let view = points.view()?;
-        options::device(device, view.device())?;
+        options::device(device, points.first().device())?;
         Ok(Voxelize {
             features: features.as_ref().map(Input::view).transpose()?,
             reduce: options::choice("reduce", reduce, Reduce::Occupancy)?,
@@ -56,16 +55,14 @@ pub(crate) fn voxelize<'py>(
             return_counts,
             return_dropped,
             check,
-            ..Voxelize::new(view, grid(origin, voxel_size, shape)?)
+            ..Voxelize::new(points.view()?, grid(origin, voxel_size, shape)?)
         })
     };
     let op = build().map_err(fail)?;
     let context = Context { stream: stream.handle, ..Context::default() };
     let prepared = prepare(&op, &context).map_err(fail)?;
-    let results = output::run(&prepared, &points, out, &stream)?;
-    for input in [Some(&points), features.as_ref(), lengths.as_ref()] {
-        stream.keep_alive(input)?;
-    }
+    let results = output::run(&prepared, points.first(), out, &stream)?;
+    stream.keep_alive(points.inputs().into_iter().chain(&features).chain(&lengths))?;
     one_or_tuple(py, results)
 }
 
@@ -88,13 +85,13 @@ pub(crate) fn group_points<'py>(
     check: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = points.py();
-    let fail = |error: Error| errors::to_python(py, &error.op(GroupPoints::NAME));
-    let points = Input::new("points", points).map_err(fail)?;
-    let stream = Stream::of(&points, stream).map_err(fail)?;
+    let name = Source::op(points);
+    let fail = |error: Error| errors::to_python(py, &error.op(name));
+    let (points, stream) = Source::new(points, stream).map_err(fail)?;
     let lengths = Input::optional("lengths", lengths, &stream).map_err(fail)?;
     let build = || -> Result<_> {
         options::budget(max_memory)?;
-        options::device(device, points.device())?;
+        options::device(device, points.first().device())?;
         Ok(GroupPoints {
             points: points.view()?,
             grid: grid(origin, voxel_size, shape)?,
@@ -106,8 +103,8 @@ pub(crate) fn group_points<'py>(
     let op = build().map_err(fail)?;
     let context = Context { stream: stream.handle, ..Context::default() };
     let prepared = prepare(&op, &context).map_err(fail)?;
-    let results = output::run(&prepared, &points, None, &stream)?;
-    stream.keep_alive([Some(&points), lengths.as_ref()].into_iter().flatten())?;
+    let results = output::run(&prepared, points.first(), None, &stream)?;
+    stream.keep_alive(points.inputs().into_iter().chain(&lengths))?;
     one_or_tuple(py, results)
 }
 
@@ -131,9 +128,9 @@ pub(crate) fn gather_voxels<'py>(
     stream: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = points.py();
-    let fail = |error: Error| errors::to_python(py, &error.op(GatherVoxels::NAME));
-    let points = Input::new("points", points).map_err(fail)?;
-    let stream = Stream::of(&points, stream).map_err(fail)?;
+    let name = Source::op(points);
+    let fail = |error: Error| errors::to_python(py, &error.op(name));
+    let (points, stream) = Source::new(points, stream).map_err(fail)?;
     let features = Input::optional("features", features, &stream).map_err(fail)?;
     let group = |name, index| Input::on_stream(name, &groups.get_item(index)?, &stream).map_err(fail);
     let [cells, starts, order, count] =
@@ -156,9 +153,9 @@ pub(crate) fn gather_voxels<'py>(
     let op = build().map_err(fail)?;
     let context = Context { stream: stream.handle, ..Context::default() };
     let prepared = prepare(&op, &context).map_err(fail)?;
-    let results = output::run(&prepared, &points, None, &stream)?;
-    let inputs = [Some(&points), features.as_ref(), Some(&cells), Some(&starts), Some(&order), Some(&count)];
-    stream.keep_alive(inputs.into_iter().flatten())?;
+    let results = output::run(&prepared, points.first(), None, &stream)?;
+    let groups = [&cells, &starts, &order, &count];
+    stream.keep_alive(points.inputs().into_iter().chain(&features).chain(groups))?;
     one_or_tuple(py, results)
 }
 
@@ -176,9 +173,8 @@ pub(crate) fn voxelize_backward<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = points.py();
     let fail = |error: Error| errors::to_python(py, &error.op(VoxelizeBackward::NAME));
-    let features = Input::new("features", features).map_err(fail)?;
-    let stream = Stream::of(&features, stream).map_err(fail)?;
-    let points = Input::on_stream("points", points, &stream).map_err(fail)?;
+    let (points, stream) = Source::new(points, stream).map_err(fail)?;
+    let features = Input::on_stream("features", features, &stream).map_err(fail)?;
     let grad = Input::on_stream("grad", grad, &stream).map_err(fail)?;
     let group = |name, index| Input::on_stream(name, &groups.get_item(index)?, &stream).map_err(fail);
     let [cells, starts, order, count] =
@@ -200,7 +196,8 @@ pub(crate) fn voxelize_backward<'py>(
     let context = Context { stream: stream.handle, ..Context::default() };
     let prepared = prepare(&op, &context).map_err(fail)?;
     let results = output::run(&prepared, &features, None, &stream)?;
-    stream.keep_alive([&features, &points, &grad, &cells, &starts, &order, &count])?;
+    let others = [&features, &grad, &cells, &starts, &order, &count];
+    stream.keep_alive(points.inputs().into_iter().chain(others))?;
     one_or_tuple(py, results)
 }
 

@@ -186,24 +186,31 @@ UNPROJECT_SAMPLES = (
 broken_unproject = broken_call(
     {"depth": np.ones((2, 4, 5), "f4"), "intrinsics": np.ones(4, "f4")}, ("depth", "intrinsics")
 )
-UNPROJECT_FAILURES = (
-    broken_unproject(
-        "depth needs a gradient",
-        UNSUPPORTED,
-        "depth",
-        "no gradients",
-        depth=lambda place: place(np.ones((4, 5), "f4")).requires_grad_(),
-    ),
-    broken_unproject("depth of rank 1", INVALID, "depth", r"\[B,H,W\]", depth=np.ones(4, "f4")),
-    broken_unproject("depth of i32", INVALID, "depth", "int32", depth=np.ones((4, 5), "i4")),
-    broken_unproject("five numbers", INVALID, "intrinsics", "fx", intrinsics=np.ones(5, "f4")),
-    broken_unproject("no camera", INVALID, "intrinsics", "", intrinsics=None),
-    broken_unproject("B differs", INVALID, "intrinsics", "3.*2", intrinsics=np.ones((3, 4), "f4")),
-    broken_unproject("a pose of 3x3", INVALID, "extrinsics", "", extrinsics=np.eye(3, dtype="f4")),
-    broken_unproject("scale 0", INVALID, "depth_scale", "0", depth_scale=0.0),
-    broken_unproject("scale NaN", INVALID, "depth_scale", "(?i)nan", depth_scale=float("nan")),
-    broken_unproject("scale is text", INVALID, "depth_scale", "", depth_scale="mm"),
-)
+
+
+def image_failures(broken, why):
+    """Of every op that takes depth images; `why` a gradient is refused."""
+    return (
+        broken(
+            "depth needs a gradient",
+            UNSUPPORTED,
+            "depth",
+            why,
+            depth=lambda place: place(np.ones((4, 5), "f4")).requires_grad_(),
+        ),
+        broken("depth of rank 1", INVALID, "depth", r"\[B,H,W\]", depth=np.ones(4, "f4")),
+        broken("depth of i32", INVALID, "depth", "int32", depth=np.ones((4, 5), "i4")),
+        broken("five numbers", INVALID, "intrinsics", "fx", intrinsics=np.ones(5, "f4")),
+        broken("no camera", INVALID, "intrinsics", "", intrinsics=None),
+        broken("B differs", INVALID, "intrinsics", "3.*2", intrinsics=np.ones((3, 4), "f4")),
+        broken("a pose of 3x3", INVALID, "extrinsics", "", extrinsics=np.eye(3, dtype="f4")),
+        broken("scale 0", INVALID, "depth_scale", "0", depth_scale=0.0),
+        broken("scale NaN", INVALID, "depth_scale", "(?i)nan", depth_scale=float("nan")),
+        broken("scale is text", INVALID, "depth_scale", "", depth_scale="mm"),
+    )
+
+
+UNPROJECT_FAILURES = image_failures(broken_unproject, "no gradients")
 
 
 def farthest_sample(name, k, *, batch=(2,), count=60, start=0, lengths=None):
@@ -294,7 +301,10 @@ broken_depth = broken_call(
 )
 DEPTH_ROW = Row(
     (depth_sample("occupancy"), depth_sample("mean", reduce="mean")),
-    (broken_depth("lengths", INVALID, "lengths", "padding", lengths=np.array([1, 2])),),
+    (
+        broken_depth("lengths", INVALID, "lengths", "padding", lengths=np.array([1, 2])),
+        *image_failures(broken_depth, "features only"),
+    ),
 )
 
 _OLD = {"grid_min": (0, 0, 0), "voxel_size": 0.25, "grid_size": (8, 8, 8)}

@@ -195,7 +195,7 @@ def test_of_depth_images(device):
     want = voxelize_backward(points, features.detach(), grad, reduce="mean", **GRID)
     assert_same_bits(got, want)
     images = lambda: rc.voxelize_depth(depth.requires_grad_(), camera, **GRID)  # noqa: E731
-    assert_refused(images, "Unsupported", "depth", "no gradients", op="unproject")
+    assert_refused(images, "Unsupported", "depth", "features only", op="voxelize_depth")
 
 
 def test_sums_do_not_keep_their_features():

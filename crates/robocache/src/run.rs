@@ -16,6 +16,10 @@ pub trait Op: Sync {
     /// Sizes and strides that `check` proved; private fields, so nobody else can make one.
     type Dims: Sync;
 
+    /// The name of this very call, where several ops are one in the eyes of users.
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
     /// The data tensors with their names; they must live on one device.
     fn inputs(&self) -> Vec<(&'static str, &TensorRef<'_>)>;
     /// Everything that can be refused before data is read, for all backends.
@@ -121,7 +125,7 @@ pub fn prepare<'o, O: Op>(op: &'o O, context: &Context<'_>) -> Result<Prepared<'
         }
         Ok(Prepared { op, dims, device, gpu, stream: context.stream, outputs })
     };
-    checked().map_err(|error: Error| error.op(O::NAME))
+    checked().map_err(|error: Error| error.op(op.name()))
 }
 
 /// Checks an op, allocates its outputs on the host and runs it.
@@ -135,7 +139,7 @@ pub fn run<O: Op>(op: &O) -> Result<Vec<Tensor>> {
         prepared.device
     );
     let allocate =
-        |spec: &OutputSpec| Tensor::zeros(spec.layout.shape(), spec.dtype).map_err(|error| error.op(O::NAME));
+        |spec: &OutputSpec| Tensor::zeros(spec.layout.shape(), spec.dtype).map_err(|error| error.op(op.name()));
     let mut tensors = prepared.outputs.iter().map(allocate).collect::<Result<Vec<_>>>()?;
     let mut views: Vec<_> = tensors.iter_mut().map(Tensor::view_mut).collect();
     prepared.run(&mut views, &context)?;
@@ -167,7 +171,7 @@ impl<O: Op> Prepared<'_, O> {
                 }
                 Some(gpu) => self.op.cuda(&self.dims, &mut Outputs(out), &Launcher::new(gpu, self.stream, false)),
             })
-            .map_err(|error| error.op(O::NAME))
+            .map_err(|error| error.op(self.op.name()))
     }
 
     /// Compiles and loads what [`Prepared::run`] needs for these outputs, without computing: a CUDA
@@ -177,7 +181,7 @@ impl<O: Op> Prepared<'_, O> {
             None => Ok(()),
             Some(gpu) => self.op.cuda(&self.dims, &mut Outputs(out), &Launcher::new(gpu, self.stream, true)),
         });
-        loaded.map_err(|error| error.op(O::NAME))
+        loaded.map_err(|error| error.op(self.op.name()))
     }
 
     fn check_outputs(&self, out: &[TensorMut<'_>]) -> Result<()> {

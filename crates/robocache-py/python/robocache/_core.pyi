@@ -4,6 +4,7 @@ from typing import Any, Literal, Protocol, TypeVar, final, overload
 import numpy as np
 import numpy.typing as npt
 
+from robocache._depth import DepthImage
 from robocache._stream import Stream as FusedStream
 
 __all__ = [
@@ -66,6 +67,7 @@ _Op = Literal[
     "transform_points",
     "unproject",
     "voxelize",
+    "voxelize_depth",
 ]
 _Extrapolate = Literal["clamp", "linear", "nan", "error"]
 
@@ -160,7 +162,7 @@ def fuse(
     check: bool = True,
 ) -> Any: ...
 def voxelize(
-    points: _HasDLPack | _Numbers,
+    points: _HasDLPack | _Numbers | DepthImage,
     features: _HasDLPack | _Numbers | None = None,
     *,
     origin: _Three,
@@ -179,7 +181,7 @@ def voxelize(
     check: bool = True,
 ) -> Any: ...
 def group_points(
-    points: _HasDLPack | _Numbers,
+    points: _HasDLPack | _Numbers | DepthImage,
     *,
     origin: _Three,
     voxel_size: _Three | float,
@@ -192,7 +194,7 @@ def group_points(
     check: bool = True,
 ) -> tuple[Any, Any, Any, Any, Any, Any]: ...
 def gather_voxels(
-    points: _HasDLPack | _Numbers,
+    points: _HasDLPack | _Numbers | DepthImage,
     features: _HasDLPack | _Numbers | None,
     groups: tuple[Any, Any, Any, Any, Any, Any],
     rows: int,

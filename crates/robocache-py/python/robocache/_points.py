@@ -10,6 +10,7 @@ from typing import Any
 
 from robocache import _core, _ops
 from robocache._arguments import flag, invalid, whole
+from robocache._depth import DepthImage, op_of, tensors_of
 
 REDUCES_FEATURES = ("sum", "mean", "max", "min")
 
@@ -122,14 +123,15 @@ def voxelize(
         grid is a `SparseVoxels`: `.coords`, `.features`, `.counts`, `.inverse`, `.dropped`, `.voxels`,
         `.count`.
     """
-    if not flag("sparse", sparse, "voxelize"):
+    op = op_of(points)
+    if not flag("sparse", sparse, op):
         for name, value in (
             ("max_points_per_voxel", max_points_per_voxel),
             ("max_voxels", max_voxels),
         ):
             if value is not None:
-                raise invalid(name, "only a sparse grid has one; pass sparse=True", "voxelize")
-        return _ops.engine(points, features, lengths, out).voxelize(
+                raise invalid(name, "only a sparse grid has one; pass sparse=True", op)
+        return _ops.engine(*tensors_of(points), features, lengths, out).voxelize(
             points,
             features,
             origin=origin,
@@ -148,13 +150,13 @@ def voxelize(
             check=check,
         )
     if out is not None:
-        raise invalid("out", "a sparse grid allocates its results", "voxelize")
+        raise invalid("out", "a sparse grid allocates its results", op)
     reduces = reduce in REDUCES_FEATURES
     if dtype is not None and not reduces:
-        raise invalid("dtype", "a sparse grid has one only for reduced features", "voxelize")
+        raise invalid("dtype", "a sparse grid has one only for reduced features", op)
     grid = {"origin": origin, "voxel_size": voxel_size, "shape": shape}
-    rows = None if max_voxels is None else whole("max_voxels", max_voxels, 0, op="voxelize")
-    engine = _ops.engine(points, features, lengths)
+    rows = None if max_voxels is None else whole("max_voxels", max_voxels, 0, op=op)
+    engine = _ops.engine(*tensors_of(points), features, lengths)
     groups = engine.group_points(
         points,
         **grid,
@@ -263,7 +265,8 @@ def voxelize_backward(
     """The gradient of `features` from `grad`, that of what `voxelize` made of them.
 
     Sum: all of the cell's gradient; mean: its part; max and min: to the first point that holds the
-    value. Points outside of the grid get 0. Nothing is added up: the same bits on every run.
+    value. Points outside of the grid get 0. Nothing is added up: the same bits on every run. Points may
+    be a `DepthImage`.
     """
     groups = _core.group_points(
         points,
@@ -296,15 +299,12 @@ def voxelize_depth(
     origin: Any,
     voxel_size: Any,
     shape: Any,
-    stream: Any = None,
-    device: Any = None,
     **options: Any,
 ) -> Any:
-    """Depth images to a grid: `unproject`, then `voxelize`, bit for bit.
+    """Depth images to a grid: `unproject`, then `voxelize`, bit for bit, but without the cloud in memory.
 
     What lies outside of the grid is dropped, and so is masked depth: `return_dropped` counts both.
-    The points are temporary: 12 bytes for each pixel until the call is done. torch: as `voxelize`, with
-    gradients in the features and none in the depth.
+    torch: as `voxelize`, with gradients in the features and none in the depth.
 
     Args:
         depth, intrinsics, extrinsics, depth_scale: as for `unproject`.
@@ -316,16 +316,12 @@ def voxelize_depth(
     """
     if "lengths" in options:
         raise invalid("lengths", "an image has no padding", "voxelize_depth")
-    points = _ops.unproject(
-        depth, intrinsics, extrinsics, depth_scale, device=device, stream=stream
-    )
     return voxelize(
-        points,
+        DepthImage(depth, intrinsics, extrinsics, depth_scale),
         features,
         origin=origin,
         voxel_size=voxel_size,
         shape=shape,
-        stream=stream,
         **options,
     )
 

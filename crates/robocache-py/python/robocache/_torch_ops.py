@@ -9,8 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from robocache import _torch_fuse, _torch_resample, _torch_sparse, _torch_voxelize
+from robocache import _torch_depth, _torch_fuse, _torch_resample, _torch_sparse, _torch_voxelize
+from robocache._depth import DepthImage
 from robocache._points import REDUCES_FEATURES
+from robocache._torch_depth import (
+    GATHER_DEPTH,
+    GROUP_DEPTH,
+    VOXELIZE_DEPTH,
+    VOXELIZE_DEPTH_BACKWARD,
+)
 from robocache._torch_fuse import FUSE, fuse
 from robocache._torch_library import register
 from robocache._torch_points import (
@@ -29,10 +36,26 @@ from robocache._torch_sparse import (
     GATHER_VOXELS,
     GATHER_VOXELS_BACKWARD,
     GROUP_POINTS,
-    gather_voxels,
-    group_points,
 )
-from robocache._torch_voxelize import VOXELIZE, VOXELIZE_BACKWARD, voxelize
+from robocache._torch_voxelize import VOXELIZE, VOXELIZE_BACKWARD
+
+
+def voxelize(points: Any, *arguments: Any, **options: Any) -> Any:
+    """Of points, or of depth images."""
+    form: Any = _torch_depth if isinstance(points, DepthImage) else _torch_voxelize
+    return form.voxelize(points, *arguments, **options)
+
+
+def group_points(points: Any, **options: Any) -> Any:
+    """Of points, or of depth images."""
+    form: Any = _torch_depth if isinstance(points, DepthImage) else _torch_sparse
+    return form.group_points(points, **options)
+
+
+def gather_voxels(points: Any, *arguments: Any, **options: Any) -> Any:
+    """Of points, or of depth images."""
+    form: Any = _torch_depth if isinstance(points, DepthImage) else _torch_sparse
+    return form.gather_voxels(points, *arguments, **options)
 
 
 def _load_gradient_of_voxelize(
@@ -52,6 +75,7 @@ GRADIENTS: dict[str, Callable[..., None]] = {
     "fuse": _torch_fuse.load_gradients,
     "resample": _torch_resample.load_gradient,
     "voxelize": _load_gradient_of_voxelize,
+    "voxelize_depth": _torch_depth.load_gradient,
 }
 """By op: what loads the kernels of its gradient, for `warmup`."""
 
@@ -64,6 +88,10 @@ for _op in (
     GROUP_POINTS,
     GATHER_VOXELS,
     GATHER_VOXELS_BACKWARD,
+    VOXELIZE_DEPTH,
+    VOXELIZE_DEPTH_BACKWARD,
+    GROUP_DEPTH,
+    GATHER_DEPTH,
     TRANSFORM_POINTS,
     CROP_BOX,
     UNPROJECT,

@@ -37,7 +37,7 @@ def wait_for(count: Tensor, most: int) -> int:
 # -- transform_points -----------------------------------------------------------------------------
 
 
-def _pose_axes(pose: Tensor) -> int:
+def pose_axes(pose: Tensor) -> int:
     """Seven numbers, or a matrix."""
     return 1 if pose.shape[-1] == 7 else 2
 
@@ -58,9 +58,7 @@ def _transform_kernel(points: Tensor, pose: Tensor, device: str | None) -> Tenso
 
 
 def _transform_fake(points: Tensor, pose: Tensor, device: str | None) -> Tensor:
-    batch = common_batch(
-        "transform_points", ("points", points, 2), ("pose", pose, _pose_axes(pose))
-    )
+    batch = common_batch("transform_points", ("points", points, 2), ("pose", pose, pose_axes(pose)))
     return points.new_empty(with_batch(batch, points.shape[-2], 3))
 
 
@@ -69,7 +67,7 @@ TRANSFORM_POINTS = Op(
     schema="(Tensor points, Tensor pose, str? device) -> Tensor",
     kernel=_transform_kernel,
     fake=_transform_fake,
-    inner={0: 2, 1: lambda _, pose, *__: _pose_axes(pose)},
+    inner={0: 2, 1: lambda _, pose, *__: pose_axes(pose)},
 )
 
 
@@ -143,7 +141,7 @@ CROP_BOX = Op(
 # -- unproject ------------------------------------------------------------------------------------
 
 
-def _camera_axes(intrinsics: Tensor) -> int:
+def camera_axes(intrinsics: Tensor) -> int:
     """`fx, fy, cx, cy`, or a matrix."""
     return 1 if intrinsics.shape[-1] == 4 else 2
 
@@ -196,8 +194,8 @@ def _unproject_fake(
     batch = common_batch(
         "unproject",
         ("depth", depth, 2),
-        ("intrinsics", intrinsics, _camera_axes(intrinsics)),
-        ("extrinsics", extrinsics, 0 if extrinsics is None else _pose_axes(extrinsics)),
+        ("intrinsics", intrinsics, camera_axes(intrinsics)),
+        ("extrinsics", extrinsics, 0 if extrinsics is None else pose_axes(extrinsics)),
     )
     rows = with_batch(batch, depth.shape[-2] * depth.shape[-1])
     return (
@@ -214,8 +212,8 @@ UNPROJECT = Op(
     fake=_unproject_fake,
     inner={
         0: 2,
-        1: lambda _, intrinsics, *__: _camera_axes(intrinsics),
-        2: lambda _, __, extrinsics, *___: 0 if extrinsics is None else _pose_axes(extrinsics),
+        1: lambda _, intrinsics, *__: camera_axes(intrinsics),
+        2: lambda _, __, extrinsics, *___: 0 if extrinsics is None else pose_axes(extrinsics),
     },
 )
 

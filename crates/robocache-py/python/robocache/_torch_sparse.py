@@ -79,7 +79,7 @@ def _group_kernel(
     )
 
 
-def _group_fake(points: Tensor, lengths: Tensor | None, *_: Any) -> tuple[Tensor, ...]:
+def group_fake(points: Tensor, lengths: Tensor | None, *_: Any) -> tuple[Tensor, ...]:
     batch = common_batch("voxelize", ("points", points, 2), ("lengths", lengths, 0))
     count = points.shape[-2]
     total = count if batch is None else batch * count
@@ -128,7 +128,7 @@ def gather_voxels(
     return chosen(results, (True, True, reduce in REDUCES_FEATURES, max_points is not None))
 
 
-def _groups_of(cells: Tensor, starts: Tensor, order: Tensor, count: Tensor) -> Any:
+def groups_of(cells: Tensor, starts: Tensor, order: Tensor, count: Tensor) -> Any:
     """As the engine counts them; it does not look at the two that are not there."""
     return cells, starts, order, None, None, count
 
@@ -151,7 +151,7 @@ def _gather_kernel(
     found = _core.gather_voxels(
         points,
         features,
-        _groups_of(cells, starts, order, count),
+        groups_of(cells, starts, order, count),
         rows,
         origin=origin,
         voxel_size=voxel_size,
@@ -166,7 +166,7 @@ def _gather_kernel(
     return reduced, coords, counts, voxels
 
 
-def _gather_fake(
+def gather_fake(
     points: Tensor,
     features: Tensor | None,
     cells: Tensor,
@@ -227,7 +227,7 @@ def _gather_backward_kernel(
         points,
         of_batch(described(features, features_shape, dtype, grad), batch),
         grad.contiguous(),
-        _groups_of(cells, starts, order, count),
+        groups_of(cells, starts, order, count),
         reduce=reduce,  # type: ignore[arg-type]
         sparse=True,
     )
@@ -238,22 +238,22 @@ def _gather_backward_fake(grad: Tensor, *arguments: Any) -> Tensor:
     return grad.new_empty(arguments[6], dtype=arguments[7])
 
 
-_GROUPS = "Tensor cells, Tensor starts, Tensor order, Tensor count"
+GROUPS = "Tensor cells, Tensor starts, Tensor order, Tensor count"
 GROUP_POINTS = Op(
     name="group_points",
     schema=f"(Tensor points, Tensor? lengths, {GRID}, SymInt? max_voxels, str? device, "
     "str? max_memory, bool check) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
     kernel=_group_kernel,
-    fake=_group_fake,
+    fake=group_fake,
     inner=None,
     of="voxelize",
 )
 GATHER_VOXELS = Op(
     name="gather_voxels",
-    schema=f"(Tensor points, Tensor? features, {_GROUPS}, SymInt rows, {GRID}, str reduce, "
+    schema=f"(Tensor points, Tensor? features, {GROUPS}, SymInt rows, {GRID}, str reduce, "
     "ScalarType? dtype, SymInt? max_points) -> (Tensor, Tensor, Tensor, Tensor)",
     kernel=_gather_kernel,
-    fake=_gather_fake,
+    fake=gather_fake,
     inner=None,
     of="voxelize",
     backward=_gather_gradient,
@@ -262,7 +262,7 @@ GATHER_VOXELS = Op(
 )
 GATHER_VOXELS_BACKWARD = Op(
     name="gather_voxels_backward",
-    schema=f"(Tensor grad, Tensor points, Tensor? features, {_GROUPS}, SymInt[] features_shape, "
+    schema=f"(Tensor grad, Tensor points, Tensor? features, {GROUPS}, SymInt[] features_shape, "
     "ScalarType dtype, str reduce) -> Tensor",
     kernel=_gather_backward_kernel,
     fake=_gather_backward_fake,

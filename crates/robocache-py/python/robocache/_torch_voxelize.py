@@ -34,8 +34,9 @@ from robocache._torch_library import Op, call
 GRID = "float[] origin, float[] voxel_size, SymInt[] shape"
 
 
-def grid_of(origin: Any, voxel_size: Any, shape: Any) -> tuple[list[float], list[float], list[int]]:
-    op = "voxelize"
+def grid_of(
+    origin: Any, voxel_size: Any, shape: Any, op: str = "voxelize"
+) -> tuple[list[float], list[float], list[int]]:
     size = as_numbers("voxel_size", voxel_size, op)
     return (
         as_numbers("origin", origin, op),
@@ -100,7 +101,7 @@ def voxelize(
     return chosen(results, (True, return_counts, return_dropped))
 
 
-_DTYPES = (torch.uint8, torch.int32, torch.int64)
+DTYPES = (torch.uint8, torch.int32, torch.int64)
 """Of occupancy, of counts, and of what is dropped."""
 
 
@@ -136,10 +137,10 @@ def _voxelize_kernel(
         max_memory=max_memory,
         check=check,
     )
-    return spread(found, (True, return_counts, return_dropped), _DTYPES, points)
+    return spread(found, (True, return_counts, return_dropped), DTYPES, points)
 
 
-def _voxelize_fake(
+def voxelize_fake(
     points: Tensor,
     features: Tensor | None,
     lengths: Tensor | None,
@@ -157,13 +158,13 @@ def _voxelize_fake(
         "voxelize", ("points", points, 2), ("features", features, 2), ("lengths", lengths, 0)
     )
     cells = with_batch(batch, *shape)
-    grid, own = cells, _DTYPES[1] if reduce == "count" else _DTYPES[0]
+    grid, own = cells, DTYPES[1] if reduce == "count" else DTYPES[0]
     if features is not None:
         grid, own = (*cells, features.shape[-1]), features.dtype
     return (
         points.new_empty(grid, dtype=dtype or own),
-        points.new_empty(cells if return_counts else (0,), dtype=_DTYPES[1]),
-        points.new_empty(with_batch(batch) if return_dropped else (0,), dtype=_DTYPES[2]),
+        points.new_empty(cells if return_counts else (0,), dtype=DTYPES[1]),
+        points.new_empty(with_batch(batch) if return_dropped else (0,), dtype=DTYPES[2]),
     )
 
 
@@ -240,7 +241,7 @@ VOXELIZE = Op(
     "ScalarType? dtype, float fill, bool return_counts, bool return_dropped, str? device, "
     "str? max_memory, bool check) -> (Tensor, Tensor, Tensor)",
     kernel=_voxelize_kernel,
-    fake=_voxelize_fake,
+    fake=voxelize_fake,
     inner={0: 2, 1: 2, 2: 0},
     backward=_voxelize_gradient,
     setup_context=_voxelize_setup,
@@ -275,6 +276,6 @@ def load_gradient(
     """Called by `warmup`: the engine loads kernels and computes nothing."""
     grid = grid_of(origin, voxel_size, shape)
     lengths = as_tensor(lengths, "lengths", "voxelize")
-    like = _voxelize_fake(points, features, lengths, *grid, reduce, None, 0, False, False)
+    like = voxelize_fake(points, features, lengths, *grid, reduce, None, 0, False, False)
     kind: Any = list(features.shape), features.dtype, *grid, reduce
     _backward_kernel(like[0], points, features, lengths, *kind)

@@ -44,9 +44,21 @@ impl CloudArgs {
         let row = if cloud.batch > 1 { cloud.point_strides[0].unsigned_abs().saturating_mul(size) } else { 0 };
         let dense = cloud.count <= 1 || cloud.point_strides[1] == 3;
         let vector = dense && cloud.point_strides[2] == 1 && aligned(points.data() as usize) && aligned(row);
+        let rest = Self::without_points(lengths, cloud, check, op, launcher);
+        Self { points: points.data(), flags: rest.flags | if vector { VECTOR } else { 0 }, ..rest }
+    }
+
+    /// The same for points that are made from something else.
+    pub(super) fn without_points(
+        lengths: Option<TensorRef<'_>>,
+        cloud: &Cloud,
+        check: bool,
+        op: u32,
+        launcher: &Launcher<'_>,
+    ) -> Self {
         let flag = |condition: bool, flag: u32| if condition { flag } else { 0 };
         Self {
-            points: points.data(),
+            points: std::ptr::null(),
             lengths: lengths.map_or(std::ptr::null(), |lengths| lengths.data()),
             strides: cloud.point_strides.map(|stride| stride as i64),
             length_stride: cloud.length_stride as i64,
@@ -56,8 +68,7 @@ impl CloudArgs {
             code: u64::from(op) << 32,
             reporter: launcher.reporter(),
             flags: flag(check, CHECK)
-                | flag(lengths.is_some_and(|lengths| lengths.dtype() == DType::I64), WIDE_LENGTHS)
-                | flag(vector, VECTOR),
+                | flag(lengths.is_some_and(|lengths| lengths.dtype() == DType::I64), WIDE_LENGTHS),
             padding: 0,
         }
     }

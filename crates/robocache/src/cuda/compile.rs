@@ -9,7 +9,7 @@ use crate::{Error, ErrorKind, Result};
 pub const ARCHITECTURES: [u32; 4] = [80, 90, 100, 120];
 
 /// Headers that every kernel may include, by name.
-const SHARED_HEADERS: [(&str, &str); 8] = [
+const SHARED_HEADERS: [(&str, &str); 9] = [
     ("rc.cuh", include_str!("../../kernels/rc.cuh")),
     ("report.cuh", include_str!("../../kernels/report.cuh")),
     ("scalar.cuh", include_str!("../../kernels/scalar.cuh")),
@@ -17,6 +17,7 @@ const SHARED_HEADERS: [(&str, &str); 8] = [
     ("digits.cuh", include_str!("../../kernels/digits.cuh")),
     ("cloud.cuh", include_str!("../../kernels/cloud.cuh")),
     ("pose.cuh", include_str!("../../kernels/pose.cuh")),
+    ("depth.cuh", include_str!("../../kernels/depth.cuh")),
     ("grid.cuh", include_str!("../../kernels/grid.cuh")),
 ];
 

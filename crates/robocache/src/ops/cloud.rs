@@ -1,5 +1,6 @@
 //! What ops on point clouds share: points `[B,N,3]` or `[N,3]`, of which `lengths` exist.
 
+use super::depth::Image;
 use super::rows::{Batch, check_lengths, clamped_length, strides};
 use super::scalar::Scalar;
 use crate::tensor::{DType, TensorRef};
@@ -12,8 +13,11 @@ pub struct Cloud {
     pub(crate) batch: usize,
     /// Points per row.
     pub(crate) count: usize,
+    /// Of the points, or of the depth that they are made from.
     pub(crate) point_strides: [isize; 3],
     pub(crate) length_stride: isize,
+    /// What the points are made from, where they do not lie in memory.
+    pub(crate) image: Option<Image>,
 }
 
 impl Cloud {
@@ -29,6 +33,7 @@ impl Cloud {
             count,
             point_strides: strides(points),
             length_stride: lengths.map_or(0, |lengths| strides::<1>(&lengths)[0]),
+            image: None,
         })
     }
 
@@ -59,6 +64,61 @@ fn check_points(name: &'static str, points: &TensorRef<'_>) -> Result<()> {
 pub(crate) fn expect_float(name: &'static str, dtype: DType) -> Result<()> {
     ensure!(dtype.is_float(), name, "expected float16, bfloat16, float32 or float64, got {dtype}");
     Ok(())
+}
+
+/// Where points come from on the host: memory, or the pixels of depth images.
+pub(crate) trait ReadPoints: Copy + Send + Sync {
+    /// What a coordinate is held in.
+    type Number: Scalar;
+    /// What is looked up once for many points of a row.
+    type Row: Copy;
+
+    /// A row that exists.
+    fn row(&self, row: usize) -> Self::Row;
+    /// Reads the points `first..end` of a row, at most a block of them.
+    ///
+    /// # Safety
+    /// They must exist, and the tensors that they come from must be alive.
+    unsafe fn read(&self, row: &Self::Row, first: usize, end: usize, to: &mut Block<Compute<Self>>);
+    /// The coordinates of a point.
+    ///
+    /// # Safety
+    /// As for [`ReadPoints::read`].
+    unsafe fn at(&self, row: &Self::Row, index: usize) -> [Compute<Self>; 3];
+    /// What is read for a point; not to be read by.
+    fn address(&self, row: &Self::Row, index: usize) -> *const u8;
+}
+
+/// What points are computed with.
+pub(crate) type Compute<P> = <<P as ReadPoints>::Number as Scalar>::Compute;
+
+impl<T: Scalar> ReadPoints for Points<T> {
+    type Number = T;
+    type Row = usize;
+
+    #[inline(always)]
+    fn row(&self, row: usize) -> usize {
+        row
+    }
+
+    #[inline(always)]
+    unsafe fn read(&self, &row: &usize, first: usize, end: usize, to: &mut Block<T::Compute>) {
+        // SAFETY: the caller's promise.
+        unsafe { Points::read(self, row, first, end, to) }
+    }
+
+    #[inline(always)]
+    unsafe fn at(&self, &row: &usize, index: usize) -> [T::Compute; 3] {
+        // SAFETY: the caller's promise.
+        unsafe { Points::at(self, row, index) }
+    }
+
+    #[inline(always)]
+    fn address(&self, &row: &usize, index: usize) -> *const u8 {
+        let [row_step, step, _] = self.strides;
+        let offset = (row as isize).wrapping_mul(row_step).wrapping_add((index as isize).wrapping_mul(step));
+        self.data.wrapping_offset(offset).cast()
+    }
 }
 
 /// The coordinates of a cloud on the host.
@@ -105,14 +165,6 @@ impl<T: Scalar> Points<T> {
                 to[axis][lane] = point[axis];
             }
         }
-    }
-
-    /// Where a point lies; not to be read by.
-    #[inline(always)]
-    pub(crate) fn address(&self, row: usize, index: usize) -> *const T {
-        let [row_step, step, _] = self.strides;
-        let offset = (row as isize).wrapping_mul(row_step).wrapping_add((index as isize).wrapping_mul(step));
-        self.data.wrapping_offset(offset)
     }
 
     /// The coordinates of a point.

@@ -2,19 +2,21 @@
 
 pub(crate) mod cloud;
 pub mod crop_box;
+pub mod depth;
 pub mod farthest_points;
 pub mod fuse;
-mod pose;
+pub(crate) mod pose;
 pub mod resample;
 pub mod resample_backward;
 mod rows;
-mod scalar;
+pub(crate) mod scalar;
 pub mod transform_points;
 pub mod unproject;
 pub mod voxelize;
 
 pub use cloud::Cloud;
 pub use crop_box::CropBox;
+pub use depth::{DepthImage, PointSource};
 pub use farthest_points::FarthestPoints;
 pub use fuse::Fuse;
 pub use pose::Small;
@@ -72,6 +74,7 @@ pub(crate) fn kernel_families() -> Vec<&'static KernelFamily> {
         &voxelize::GROUP_KERNELS,
         &voxelize::GATHER_KERNELS,
         &voxelize::HARD_KERNELS,
+        &voxelize::PIXEL_KERNELS,
         &voxelize::BACKWARD_KERNELS,
     ]
 }

@@ -28,6 +28,12 @@ impl Batch {
             return Ok(None);
         }
         let size = tensor.shape()[0];
+        self.add_size(name, size)?;
+        Ok(Some(size))
+    }
+
+    /// Takes in a batch of this size.
+    pub(crate) fn add_size(&mut self, name: &'static str, size: usize) -> Result<()> {
         match self.size {
             Some((known, first)) if known != 1 && size != 1 => {
                 ensure!(size == known, name, "batch of {size}, but {first} has a batch of {known}");
@@ -35,7 +41,7 @@ impl Batch {
             Some((known, _)) if known != 1 => {}
             _ => self.size = Some((size, name)),
         }
-        Ok(Some(size))
+        Ok(())
     }
 }
 

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod depth;
 mod harness;
 mod points;
 mod sparse;

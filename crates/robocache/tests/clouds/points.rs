@@ -1,6 +1,6 @@
 //! `transform_points`, `crop_box`, `unproject` and `farthest_points`.
 
-use robocache::ops::{CropBox, FarthestPoints, Small, TransformPoints, Unproject};
+use robocache::ops::{CropBox, DepthImage, FarthestPoints, Small, TransformPoints, Unproject};
 use robocache::{DType, ErrorKind, Tensor, TensorRef, run};
 
 use crate::harness::{OnGpu, Random, SHAPES, Shape, assert_same, floats, numbers, points, run_on, some_gpu};
@@ -146,13 +146,9 @@ fn a_gpu_crops_as_the_host_does() {
 fn depth_becomes_points_and_what_is_none_becomes_nan() {
     let depth = Tensor::from_slice(&[0u16, 1000, 2000, 500, 0, 4000], &[2, 3]).unwrap();
     let camera = [2.0, 4.0, 1.0, 0.5];
-    let op = Unproject {
-        depth: depth.view(),
-        intrinsics: host(&camera, &[4]),
-        extrinsics: None,
-        depth_scale: 1e-3,
-        return_valid: true,
-    };
+    let image =
+        DepthImage { depth: depth.view(), intrinsics: host(&camera, &[4]), extrinsics: None, depth_scale: 1e-3 };
+    let op = Unproject { image, return_valid: true };
     let out = run(&op).unwrap();
     assert_eq!(out[0].shape(), [6, 3]);
     assert_eq!(numbers(&out[1]), [0.0, 1.0, 1.0, 1.0, 0.0, 1.0]);
@@ -162,7 +158,8 @@ fn depth_becomes_points_and_what_is_none_becomes_nan() {
     assert_eq!(got[6..9], [1.0, -0.25, 2.0]);
     assert_eq!(got[9..12], [-0.25, 0.0625, 0.5]);
     let matrix = [2.0, 0.0, 1.0, 0.0, 4.0, 0.5, 0.0, 0.0, 1.0];
-    let same = run(&Unproject { intrinsics: host(&matrix, &[3, 3]), ..op }).unwrap();
+    let image = DepthImage { intrinsics: host(&matrix, &[3, 3]), ..image };
+    let same = run(&Unproject { image, return_valid: true }).unwrap();
     assert_same(&same, &out, "a matrix");
 }
 
@@ -189,20 +186,20 @@ fn a_gpu_unprojects_as_the_host_does() {
         let poses = floats(&random(seed, 14), &[2, 7], DType::F64);
         let there = OnGpu::new(gpu, &[&depth, &cameras, &poses]);
         for posed in [false, true] {
-            let op = Unproject {
+            let image = DepthImage {
                 depth: depth.view(),
                 intrinsics: Small::Tensor(cameras.view()),
                 extrinsics: posed.then(|| Small::Tensor(poses.view())),
                 depth_scale: 1e-3,
-                return_valid: true,
             };
-            let want = run(&op).unwrap();
-            let remote = Unproject {
+            let want = run(&Unproject { image, return_valid: true }).unwrap();
+            let image = DepthImage {
                 depth: there.view(0),
                 intrinsics: Small::Tensor(there.view(1)),
                 extrinsics: posed.then(|| Small::Tensor(there.view(2))),
-                ..op
+                ..image
             };
+            let remote = Unproject { image, return_valid: true };
             assert_same(&run_on(gpu, &remote).unwrap(), &want, &format!("{dtype} posed {posed}"));
         }
     }

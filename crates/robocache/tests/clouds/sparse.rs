@@ -39,7 +39,7 @@ impl Case {
 
     fn group(&self, max_voxels: Option<usize>) -> GroupPoints<'_> {
         let (points, lengths) = (self.points.view(), Some(self.lengths.view()));
-        GroupPoints { points, grid: self.grid, lengths, max_voxels, check: true }
+        GroupPoints { points: points.into(), grid: self.grid, lengths, max_voxels, check: true }
     }
 }
 
@@ -53,7 +53,7 @@ fn gather<'a>(
 ) -> GatherVoxels<'a> {
     let [cells, starts, order, count] = groups;
     GatherVoxels {
-        points,
+        points: points.into(),
         features: Some(features),
         grid,
         reduce,
@@ -183,7 +183,8 @@ fn a_gpu_makes_the_same_rows() {
                 let want = run(&case.group(most)).unwrap();
                 let op = case.group(most);
                 let got =
-                    run_on(gpu, &GroupPoints { points: there.view(0), lengths: Some(there.view(2)), ..op }).unwrap();
+                    run_on(gpu, &GroupPoints { points: there.view(0).into(), lengths: Some(there.view(2)), ..op })
+                        .unwrap();
                 let context = format!("{} most {most:?}", case.text);
                 assert_same(&got[3..], &want[3..], &context);
                 let rows = most.unwrap_or(numbers(&want[5])[0] as usize);
@@ -211,7 +212,7 @@ fn backward<'a>(
     let [cells, starts, order, count] = [0, 1, 2, 5].map(|index| groups[index].view());
     VoxelizeBackward {
         features: case.features.view(),
-        points: case.points.view(),
+        points: case.points.view().into(),
         reduce,
         grad: grad.view(),
         sparse,
@@ -289,7 +290,7 @@ fn a_gpu_makes_the_same_gradients() {
                     let want = run(&op).unwrap();
                     let remote = VoxelizeBackward {
                         features: there.view(0),
-                        points: there.view(1),
+                        points: there.view(1).into(),
                         grad: there.view(2),
                         cells: there.view(3),
                         starts: there.view(4),

@@ -196,7 +196,7 @@ fn on_gpu_as_on_host(case: &Case, change: impl Fn(&mut Voxelize<'_>), context: &
             change(&mut op);
             let want = run(&op).unwrap();
             let remote = Voxelize {
-                points: there.view(0),
+                points: there.view(0).into(),
                 features: op.features.map(|_| there.view(1)),
                 lengths: op.lengths.map(|_| there.view(2)),
                 ..op

@@ -146,7 +146,7 @@ pub(crate) fn transform_block<C: Real>(matrix: &[C; 12], [x, y, z]: &mut Block<C
 
 /// The point in the frame that the pose maps to.
 #[inline(always)]
-fn transform<C: Real>(matrix: &[C; 12], [x, y, z]: [C; 3]) -> [C; 3] {
+pub(crate) fn transform<C: Real>(matrix: &[C; 12], [x, y, z]: [C; 3]) -> [C; 3] {
     let axis =
         |m: usize| matrix[m].times(x).plus(matrix[m + 1].times(y)).plus(matrix[m + 2].times(z)).plus(matrix[m + 3]);
     [axis(0), axis(4), axis(8)]

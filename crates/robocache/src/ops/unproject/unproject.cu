@@ -6,7 +6,7 @@
 //
 // RC_DEPTH: element type; RC_ARGS_SIZE.
 #include "rc.cuh"
-#include "pose.cuh"
+#include "depth.cuh"
 
 using namespace rc;
 
@@ -27,45 +27,29 @@ struct Args {
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
 
-inline float depth_of(u16 x) { return float(x); }
-inline float depth_of(f16 x) { return widen(x); }
-inline float depth_of(bf16 x) { return widen(x); }
-inline float depth_of(float x) { return x; }
-inline float depth_of(double x) { return float(x); }
-
 extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant__ Args args) {
-    extern __shared__ __align__(16) unsigned char shared[];
-    float* matrix = (float*)shared;
-    float* camera = matrix + 12;
+    __shared__ Lens lens;
     const bool moves = args.pose.given();
     const i64 pixels = args.height * args.width;
     const u64 units = args.rows * args.tiles;
     for (u64 unit = blockIdx.x; unit < units; unit += gridDim.x) {
         const u64 row = unit / args.tiles, tile = unit % args.tiles;
-        if (threadIdx.x == 0) {
-            double numbers[12];
-            read_camera(args.camera, row, numbers);
-            for (int i = 0; i < 4; i++) camera[i] = float(numbers[i]);
-            if (moves) {
-                read_pose(args.pose, row, numbers);
-                for (int i = 0; i < 12; i++) matrix[i] = float(numbers[i]);
-            }
-        }
+        if (threadIdx.x == 0) read_lens(args.camera, row, lens.camera);
+        if (threadIdx.x == 32 && moves) read_matrix(args.pose, row, lens.matrix);
         __syncthreads();
         for (int k = 0; k < 4; k++) {
             const i64 pixel = i64(tile) * 1024 + k * 256 + threadIdx.x;
             if (pixel >= pixels) break;
             const i64 v = pixel / args.width, u = pixel % args.width;
             const i64 from = i64(row) * args.depth_strides[0] + v * args.depth_strides[1] + u * args.depth_strides[2];
-            const float depth = depth_of(args.depth[from]), z = depth * args.scale;
-            const bool good = depth > 0 && is_finite(z);
-            float point[3] = {(float(u) - camera[2]) / camera[0] * z, (float(v) - camera[3]) / camera[1] * z, z};
-            if (moves) transform(matrix, point);
+            float point[3];
+            const bool good =
+                unproject(lens, moves, args.scale, depth_of(args.depth[from]), float(u), slope_of(lens, v), point);
             float* out = args.out + i64(row) * args.out_strides[0] + pixel * args.out_strides[1];
             for (int axis = 0; axis < 3; axis++)
-                out[axis * args.out_strides[2]] = good ? point[axis] : __int_as_float(0x7fc00000);
+                out[axis * args.out_strides[2]] = point[axis];
             if (args.valid) args.valid[i64(row) * args.valid_strides[0] + pixel * args.valid_strides[1]] = good;
         }
-        __syncthreads();  // camera and matrix are free again
+        __syncthreads();  // the lens is free again
     }
 }

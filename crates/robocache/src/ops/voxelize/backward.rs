@@ -13,6 +13,7 @@ use super::{Reduce, check_features};
 use crate::cpu::{Shared, for_each};
 use crate::cuda::{Grid, KernelFamily, Launcher, clear};
 use crate::ops::cloud::Cloud;
+use crate::ops::depth::PointSource;
 use crate::ops::rows::Batch;
 use crate::ops::scalar::{FLOATS, Real, Scalar, float_number, with_float};
 use crate::tensor::TensorRef;
@@ -27,7 +28,7 @@ pub struct VoxelizeBackward<'a> {
     /// As they were reduced.
     pub features: TensorRef<'a>,
     /// As [`super::GroupPoints`] took them; of these only shape and batch matter.
-    pub points: TensorRef<'a>,
+    pub points: PointSource<'a>,
     /// How they were reduced.
     pub reduce: Reduce,
     /// The gradient of a dense grid, `[B,X,Y,Z,F]` or `[X,Y,Z,F]`, or of sparse rows, `[K,F]`; row-major.
@@ -90,21 +91,21 @@ impl Op for VoxelizeBackward<'_> {
     type Dims = BackwardDims;
 
     fn inputs(&self) -> Vec<(&'static str, &TensorRef<'_>)> {
-        vec![
+        let others = [
             ("features", &self.features),
-            ("points", &self.points),
             ("grad", &self.grad),
             ("cells", &self.cells),
             ("starts", &self.starts),
             ("order", &self.order),
             ("count", &self.count),
-        ]
+        ];
+        self.points.inputs().into_iter().chain(others).collect()
     }
 
     fn check(&self) -> Result<BackwardDims> {
         ensure!(self.reduce.uses_features(), "reduce", "{} has no gradient in features", self.reduce);
-        let cloud = Cloud::new(&self.points, None, Batch::default())?;
-        let (width, feature_strides) = check_features(&self.features, &self.points)?;
+        let cloud = self.points.check(None, Batch::default())?;
+        let (width, feature_strides) = check_features(&self.features, cloud.count)?;
         let shape = [cloud.batch, cloud.count, width];
         let own = self.features.shape();
         ensure!(own == cloud.shape(&shape), "features", "expected shape {:?}, got {own:?}", cloud.shape(&shape));

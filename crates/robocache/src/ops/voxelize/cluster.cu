@@ -1,16 +1,16 @@
 // Points to a grid of occupied cells in one launch: the blocks of a cluster hold the bits of a part of a
 // row's grid in their shared memory, mark them there for each other, and write that part.
 // Host twin: `Finder` in find.rs, `fill` in cpu.rs.
-// Grid: clusters of 8 blocks of 512 threads, one per (row, part of its grid). The blocks of a cluster
+// Grid: clusters of 8 blocks of 256 threads, one per (row, part of its grid). The blocks of a cluster
 //   share the points of the row; cells go to them in turns of CHUNK, so that all write as much.
 // Shared memory: a word for 32 cells of a block's share.
 // Preconditions: sm_90; a row has at most 2^31 cells, of whole vectors of 16 bytes, from an address that is
 //   a multiple of 16. Nothing is assumed of the points and lengths themselves.
 // Determinism: the same bits on every run. Tolerance against the CPU: none, the same bits.
 //
-// RC_POINT: element type that computes in float; RC_ARGS_SIZE.
+// RC_POINT: element type that computes in float; RC_PIXELS: 1 where points are made from pixels; RC_ARGS_SIZE.
 #include "rc.cuh"
-#include "cloud.cuh"
+#include "depth.cuh"
 #include "grid.cuh"
 #include "bits.cuh"
 #include "crowd.cuh"
@@ -19,9 +19,9 @@ using namespace rc;
 
 typedef RC_POINT Point;
 
-// Mirrors `ClusterArgs` in cluster.rs.
+// Mirrors `ClusterArgs` in cluster.rs, behind the points.
 struct Args {
-    CloudArgs cloud;
+    PointArgs cloud;
     GridArgs grid;
     u8* out;
     i64* dropped;  // [rows], or null
@@ -32,7 +32,7 @@ struct Args {
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
 
-const u32 BLOCKS = 8, THREADS = 512;
+const u32 BLOCKS = 8, THREADS = 256;
 // Cells that lie side by side in one block; their words, as a power of two.
 const u32 CHUNK = 4096, CHUNK_BITS = 7;
 
@@ -78,13 +78,15 @@ template <int BYTES> void write_cells(const Args& args, const u32* bits, u64 row
 
 extern __shared__ __align__(16) u32 bits[];
 
-extern "C" __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __cluster_dims__(8, 1, 1) __launch_bounds__(THREADS, 4)
 RC_ENTRY(const __grid_constant__ Args args) {
     __shared__ u32 lost;
     const u32 rank = rank_in_cluster(), unit = blockIdx.x / BLOCKS;
     const u32 row = unit / args.parts, part = unit - row * args.parts, words = args.words;
     for (u32 w = threadIdx.x * 4; w < words; w += THREADS * 4) *(uint4*)(bits + w) = make_uint4(0, 0, 0, 0);
     if (threadIdx.x == 0) lost = 0;
+    u64 open = ~0ull;
+    open_row(args.cloud, row, open);
     const i64 length = row_length(args.cloud, row, rank == 0 && part == 0 && threadIdx.x == 0);
     const u32 own_bits = u32(__cvta_generic_to_shared(bits)), own_lost = u32(__cvta_generic_to_shared(&lost));
     const u32 base = part * words * 32 * BLOCKS;

@@ -3,29 +3,22 @@
 use super::Dims;
 use super::place::GridArgs;
 use crate::Result;
-use crate::cuda::{CloudArgs, GpuInfo, Grid, KernelFamily, Launcher};
-use crate::ops::scalar::{FLOATS, float_number};
+use crate::cuda::{GpuInfo, Grid, KernelFamily, Launcher, PointArgs};
 use crate::tensor::DType;
 
 /// Points to grids, by the points' type. Those of 64 bits spend their time on dividing, see mark.rs.
 pub(crate) static CLUSTER_KERNELS: KernelFamily = KernelFamily {
     source: include_str!("cluster.cu"),
     headers: &[("bits.cuh", include_str!("bits.cuh")), ("crowd.cuh", include_str!("crowd.cuh"))],
-    variants: || (0..3).collect(),
-    entry: |number| format!("rc_voxelize_cluster_{}", FLOATS[number as usize].0),
-    options: |number| {
-        vec![
-            format!("-DRC_POINT={}", FLOATS[number as usize].1),
-            format!("-DRC_ARGS_SIZE={}", size_of::<ClusterArgs>()),
-        ]
-    },
+    variants: || (0..PointArgs::KINDS).filter(|kind| PointArgs::name(*kind) != DType::F64.name()).collect(),
+    entry: |kind| format!("rc_voxelize_cluster_{}", PointArgs::name(kind)),
+    options: PointArgs::options::<ClusterArgs>,
 };
 
-/// Mirrors `Args` in cluster.cu.
+/// Mirrors `Args` in cluster.cu, behind the points.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct ClusterArgs {
-    cloud: CloudArgs,
     grid: GridArgs,
     out: *mut u8,
     dropped: *mut i64,
@@ -38,11 +31,12 @@ struct ClusterArgs {
 }
 
 /// Blocks of a cluster and threads of a block, as in cluster.cu.
-const BLOCKS: u32 = 8;
-const THREADS: u32 = 512;
-/// Cells that lie side by side in one block.
+const BLOCKS: usize = 8;
+const THREADS: u32 = 256;
+/// Cells that lie side by side in one block, and their words.
 const CHUNK: usize = 4096;
-/// Words of a block, at most: what lets two blocks and more share a multiprocessor.
+const CHUNK_WORDS: usize = CHUNK / 32;
+/// Words of a block, at most: what lets four blocks share a multiprocessor.
 const MOST_WORDS: usize = 8192;
 
 /// How the grid of a row is handed to clusters.
@@ -59,27 +53,29 @@ pub(super) struct Clusters {
 impl Clusters {
     /// `None` where there are no clusters, too few rows for all multiprocessors, so many points that it costs
     /// more to read them for every part than to write the grid, or rows that are no whole vectors.
-    pub(super) fn plan(gpu: &GpuInfo, points: DType, dims: &Dims, out: *const u8) -> Option<Self> {
-        let fits = gpu.capability >= (9, 0) && points != DType::F64 && dims.cells <= 1 << 31;
-        if !fits || !out.addr().is_multiple_of(16) {
+    pub(super) fn plan(gpu: &GpuInfo, points: &PointArgs, dims: &Dims, out: *const u8) -> Option<Self> {
+        let fits = gpu.capability >= (9, 0) && !matches!(points, PointArgs::Cloud(_, DType::F64));
+        if !fits || dims.cells > 1 << 31 || !out.addr().is_multiple_of(16) {
             return None;
         }
-        let point_bytes = dims.cloud.count.checked_mul(3 * points.size())?;
-        Self::of_rows(gpu.multiprocessors, dims.cloud.batch, point_bytes, dims.cells, dims.dtype.size())
+        let point_bytes = dims.cloud.count.checked_mul(points.bytes())?;
+        Self::of_rows(gpu.multiprocessors as usize, dims.cloud.batch, point_bytes, dims.cells, dims.dtype.size())
     }
 
     /// As [`Clusters::plan`], by the bytes of a row's points, its cells, and the bytes of a cell.
-    fn of_rows(multiprocessors: u32, rows: usize, point_bytes: usize, cells: usize, size: usize) -> Option<Self> {
+    fn of_rows(multiprocessors: usize, rows: usize, point_bytes: usize, cells: usize, size: usize) -> Option<Self> {
         let row_bytes = cells.checked_mul(size)?;
-        if !row_bytes.is_multiple_of(16) {
+        if rows == 0 || !row_bytes.is_multiple_of(16) {
             return None;
         }
-        let chunks = cells.div_ceil(CHUNK);
-        let parts = chunks.div_ceil(BLOCKS as usize * MOST_WORDS * 32 / CHUNK).max(1);
-        let words = chunks.div_ceil(parts).div_ceil(BLOCKS as usize) * (CHUNK / 32);
+        let chunks = cells.div_ceil(CHUNK).max(1);
+        // So many that all multiprocessors are busy to the end: clusters come and go as a whole.
+        let parts = chunks.div_ceil(BLOCKS * MOST_WORDS / CHUNK_WORDS).max((multiprocessors * 3 / 4).div_ceil(rows));
+        let parts = parts.min(chunks.div_ceil(BLOCKS));
+        let words = chunks.div_ceil(parts).div_ceil(BLOCKS) * CHUNK_WORDS;
         let read = point_bytes.checked_mul(parts)?;
-        let blocks = u32::try_from(rows.checked_mul(parts)?.checked_mul(BLOCKS as usize)?).ok()?;
-        if read > row_bytes || blocks < multiprocessors || blocks > i32::MAX as u32 {
+        let blocks = u32::try_from(rows.checked_mul(parts)?.checked_mul(BLOCKS)?).ok()?;
+        if read > row_bytes || (blocks as usize) < multiprocessors || blocks > i32::MAX as u32 {
             return None;
         }
         Some(Self { parts: parts as u32, words: words as u32, blocks })
@@ -92,18 +88,17 @@ impl Clusters {
     pub(super) unsafe fn launch(
         self,
         launcher: &Launcher<'_>,
-        points: DType,
-        (cloud, grid): (CloudArgs, GridArgs),
+        (points, grid): (PointArgs, GridArgs),
         dims: &Dims,
         out: *mut u8,
         dropped: *mut i64,
     ) -> Result<()> {
         let Self { parts, words, blocks } = self;
         let (fill, one, bytes) = (dims.fill, dims.one, dims.dtype.size() as u32);
-        let args = ClusterArgs { cloud, grid, out, dropped, fill, one, parts, words, bytes, padding: 0 };
+        let args = ClusterArgs { grid, out, dropped, fill, one, parts, words, bytes, padding: 0 };
         let blocks = Grid { blocks, threads: THREADS, shared: words * 4 };
         // SAFETY: the caller's promise; the parts hold all cells of a row.
-        unsafe { launcher.launch(&CLUSTER_KERNELS, u32::from(float_number(points)), blocks, &args) }
+        unsafe { points.launch(launcher, &CLUSTER_KERNELS, points.kind(), blocks, args) }
     }
 }
 
@@ -116,13 +111,14 @@ mod tests {
         for (rows, count, cells) in [(32, 16_384, 1 << 21), (16, 65_536, 1 << 24), (40, 1, 16), (17, 999, 8_000_048)] {
             let plan = Clusters::of_rows(132, rows, count * 12, cells, 4).unwrap();
             let Clusters { parts, words, blocks } = plan;
-            assert!(parts as usize * BLOCKS as usize * words as usize * 32 >= cells, "{plan:?}");
-            assert!((words as usize * 32).is_multiple_of(CHUNK) && words as usize <= MOST_WORDS, "{plan:?}");
-            assert_eq!(blocks as usize, rows * parts as usize * BLOCKS as usize);
+            assert!(parts as usize * BLOCKS * words as usize * 32 >= cells, "{plan:?}");
+            assert!((words as usize).is_multiple_of(CHUNK_WORDS) && words as usize <= MOST_WORDS, "{plan:?}");
+            assert_eq!(blocks as usize, rows * parts as usize * BLOCKS);
         }
-        assert_eq!(Clusters::of_rows(132, 32, 0, 1 << 21, 1).map(|plan| (plan.parts, plan.words)), Some((1, 8192)));
+        assert_eq!(Clusters::of_rows(132, 32, 0, 1 << 21, 1).map(|plan| (plan.parts, plan.words)), Some((4, 2048)));
+        assert_eq!(Clusters::of_rows(132, 16, 0, 1 << 24, 1).map(|plan| (plan.parts, plan.words)), Some((8, 8192)));
         // Too few rows, too many points, no whole vectors.
-        assert_eq!(Clusters::of_rows(132, 16, 0, 1 << 18, 1), None);
+        assert_eq!(Clusters::of_rows(132, 16, 0, 1 << 12, 1), None);
         assert_eq!(Clusters::of_rows(132, 40, 1 << 20, 1 << 18, 1), None);
         assert_eq!(Clusters::of_rows(132, 40, 12, (1 << 18) + 1, 1), None);
     }

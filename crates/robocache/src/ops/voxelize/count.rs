@@ -10,7 +10,7 @@ use super::cpu::{fill, fill_part, rows_are_tasks};
 use super::find::{Finder, TASK_POINTS, Visitor, prefetch};
 use super::grid::NOWHERE;
 use crate::cpu::{Shared, for_each, threads};
-use crate::ops::scalar::Scalar;
+use crate::ops::cloud::ReadPoints;
 use crate::tensor::DType;
 use crate::{Context, Result};
 
@@ -68,8 +68,8 @@ impl Plan {
 ///
 /// # Safety
 /// `counts` must hold all cells, and `scratch` what the plan asks for, aligned as numbers of 32 bits are.
-pub(super) unsafe fn count<T: Scalar>(
-    found: &Finder<'_, T>,
+pub(super) unsafe fn count<P: ReadPoints>(
+    found: &Finder<'_, P>,
     dims: &Dims,
     counts: *mut i32,
     scratch: *mut u8,
@@ -208,8 +208,8 @@ impl Visitor for Dealer {
 
 /// # Safety
 /// As for [`count`], with the plan's memory at `scratch`.
-unsafe fn count_slabs<T: Scalar>(
-    found: &Finder<'_, T>,
+unsafe fn count_slabs<P: ReadPoints>(
+    found: &Finder<'_, P>,
     plan: &Plan,
     cells: usize,
     counts: Shared<i32>,

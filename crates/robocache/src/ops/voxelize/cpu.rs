@@ -10,6 +10,8 @@ use super::grid::NOWHERE;
 use super::reduce::{Features, RowOut, Run, reduce};
 use super::{CountsIn, Dims, Reduce, Targets, Voxelize};
 use crate::cpu::{Item, Packing, Shared, for_each, is_worth_sharing, sort, threads, vectorized, with_item};
+use crate::ops::cloud::ReadPoints;
+use crate::ops::depth::with_source;
 use crate::ops::rows::check_length_values;
 use crate::ops::scalar::{Scalar, with_float};
 use crate::tensor::{DType, TensorRef};
@@ -56,17 +58,18 @@ pub(super) fn voxelize(op: &Voxelize<'_>, dims: &Dims, out: &mut Outputs<'_, '_>
     }
     let targets = Targets::new(op, out)?;
     let scratch = out.workspace().map_addr(|address| address.next_multiple_of(ALIGN));
-    with_float!(op.points.dtype(), with_points, op, dims, &targets, scratch, context)
+    with_source!(&op.points, &dims.cloud, with_points, op, dims, &targets, scratch, context)
 }
 
-fn with_points<T: Scalar>(
+fn with_points<P: ReadPoints>(
+    points: P,
     op: &Voxelize<'_>,
     dims: &Dims,
     targets: &Targets,
     scratch: *mut u8,
     context: &Context<'_>,
 ) -> Result<()> {
-    let finder = |dropped| Finder::<T>::new(&op.points, op.lengths, &dims.cloud, &op.grid, dropped);
+    let finder = |dropped| Finder::new(points, op.lengths, &dims.cloud, &op.grid, dropped);
     if !targets.dropped.is_null() {
         // SAFETY: `[B]` int64, row-major.
         unsafe { targets.dropped.write_bytes(0, dims.cloud.batch) };
@@ -74,7 +77,7 @@ fn with_points<T: Scalar>(
     let found = finder(targets.dropped);
     if op.reduce.uses_features() {
         let packing = Packing::new(dims.cloud.total(), dims.all_cells as u64);
-        return with_item!(packing, sorted::<T>, &found, packing, op, dims, targets, scratch, context);
+        return with_item!(packing, sorted::<P>, &found, packing, op, dims, targets, scratch, context);
     }
     let counts = match CountsIn::of(op, dims) {
         CountsIn::Nothing => std::ptr::null_mut(),
@@ -103,8 +106,8 @@ fn with_points<T: Scalar>(
 }
 
 /// Fills the grid, then writes `one` into the cells of points.
-fn mark<S: Slot + Sync, T: Scalar>(
-    found: &Finder<'_, T>,
+fn mark<S: Slot + Sync, P: ReadPoints>(
+    found: &Finder<'_, P>,
     dims: &Dims,
     out: *mut u8,
     one: S,
@@ -247,8 +250,8 @@ pub(super) unsafe fn items_in<'a, I: Item>(scratch: *mut u8, count: usize) -> [&
 }
 
 /// Features along the points sorted by cell.
-fn sorted<I: Item, T: Scalar>(
-    found: &Finder<'_, T>,
+fn sorted<I: Item, P: ReadPoints>(
+    found: &Finder<'_, P>,
     packing: Packing,
     op: &Voxelize<'_>,
     dims: &Dims,

@@ -5,32 +5,25 @@ use super::mark::{self, Mark, marks_grid};
 use super::place::GridArgs;
 use super::reduce_cuda::{SortedKeys, reduce_sorted};
 use super::{CountsIn, Dims, Reduce, Targets, Voxelize};
-use crate::cuda::{self, CloudArgs, DigitArgs, Finding, KernelFamily, Launcher, Parts, Sort, SortMemory, clear, fill};
+use crate::cuda::{self, DigitArgs, Finding, KernelFamily, Launcher, Parts, PointArgs, Sort, SortMemory, clear, fill};
 use crate::ops::rows::bad_length;
-use crate::ops::scalar::{FLOATS, float_number};
-use crate::tensor::DType;
 use crate::{Error, Outputs, Result};
 
 /// Points to keys to sort by, by the points' type and the keys' width.
 pub(crate) static SCATTER_KERNELS: KernelFamily = KernelFamily {
     source: include_str!("scatter.cu"),
     headers: &[],
-    variants: || (0..8).collect(),
+    variants: || (0..2 * PointArgs::KINDS).collect(),
     entry: |number| {
-        let mode = ["keys_32", "keys_64"][number as usize / 4];
-        format!("rc_voxelize_{mode}_{}", FLOATS[number as usize % 4].0)
+        let mode = ["keys_32", "keys_64"][(number / PointArgs::KINDS) as usize];
+        format!("rc_voxelize_{mode}_{}", PointArgs::name(number % PointArgs::KINDS))
     },
     options: |number| {
-        vec![
-            format!("-DRC_POINT={}", FLOATS[number as usize % 4].1),
-            format!("-DRC_MODE={}", number / 4),
-            format!("-DRC_ARGS_SIZE={}", size_of::<ScatterArgs>()),
-        ]
+        let mut options = PointArgs::options::<ScatterArgs>(number % PointArgs::KINDS);
+        options.push(format!("-DRC_MODE={}", number / PointArgs::KINDS));
+        options
     },
 };
-
-const KEYS: u32 = 0;
-const WIDE_KEYS: u32 = 4;
 
 /// What is written to the grid, and bytes and type of an element.
 const WRITES: [(&str, u32, usize, &str); 12] = [
@@ -72,11 +65,10 @@ pub(crate) static WRITE_KERNELS: KernelFamily = KernelFamily {
     },
 };
 
-/// Mirrors `Args` in scatter.cu.
+/// Mirrors `Args` in scatter.cu, behind the points.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct ScatterArgs {
-    cloud: CloudArgs,
     grid: GridArgs,
     cells: *mut u8,
     dropped: *mut i64,
@@ -153,28 +145,27 @@ pub(super) fn voxelize(
     if op.reduce.uses_features() { job.features() } else { job.cells() }
 }
 
+/// Writes keys of 32 bits, or of 64 where they are `wide`.
+///
 /// # Safety
 /// As for [`Launcher::launch`].
-unsafe fn launch_scatter(launcher: &Launcher<'_>, mode: u32, points: DType, args: &ScatterArgs) -> Result<()> {
-    let variant = mode + u32::from(float_number(points));
-    let grid = args.cloud.grid();
+unsafe fn launch_scatter(launcher: &Launcher<'_>, wide: bool, points: PointArgs, args: ScatterArgs) -> Result<()> {
+    let variant = points.kind() + if wide { PointArgs::KINDS } else { 0 };
+    let grid = points.grid();
     // Blocks count digits for themselves first; the fewer there are, the less is added up.
     let most = launcher.gpu().info().multiprocessors * 4;
     let grid = cuda::Grid { blocks: grid.blocks.min(most.max(1)), shared: args.digits.shared(), ..grid };
     // SAFETY: the caller's promise.
-    unsafe { launcher.launch(&SCATTER_KERNELS, variant, grid, args) }
+    unsafe { points.launch(launcher, &SCATTER_KERNELS, variant, grid, args) }
 }
 
 /// Writes the key of every point and sorts them; as [`Sort::run`]. `also` is cleared on the way.
 ///
 /// # Safety
 /// As for [`Launcher::launch`].
-#[expect(clippy::too_many_arguments, reason = "they are fields of the kernel's arguments")]
 pub(super) unsafe fn sort_points(
     launcher: &Launcher<'_>,
-    points: DType,
-    cloud: CloudArgs,
-    grid: GridArgs,
+    (points, grid): (PointArgs, GridArgs),
     dropped: (*mut i64, usize),
     nowhere: u64,
     sort: &Sort,
@@ -182,11 +173,11 @@ pub(super) unsafe fn sort_points(
     also: (*mut u8, usize),
 ) -> Result<usize> {
     let digits = sort.digits(memory);
-    let args = ScatterArgs { cloud, grid, cells: memory.keys[0], dropped: dropped.0, nowhere, digits };
+    let args = ScatterArgs { grid, cells: memory.keys[0], dropped: dropped.0, nowhere, digits };
     // SAFETY: the caller's promise.
     unsafe {
         clear(launcher, &[sort.state_area(memory), (dropped.0.cast(), dropped.1 * 8), also])?;
-        launch_scatter(launcher, if sort.wide { WIDE_KEYS } else { KEYS }, points, &args)?;
+        launch_scatter(launcher, sort.wide, points, args)?;
         sort.run(launcher, memory)
     }
 }
@@ -204,20 +195,19 @@ impl Job<'_> {
         (self.targets.dropped.cast(), self.dims.cloud.batch * 8)
     }
 
-    fn cloud_and_grid(&self) -> (CloudArgs, GridArgs) {
+    fn points_and_grid(&self) -> Result<(PointArgs, GridArgs)> {
         let (op, dims) = (self.op, self.dims);
-        (
-            CloudArgs::new(&op.points, op.lengths, &dims.cloud, op.check, crate::ops::VOXELIZE, self.launcher),
-            GridArgs::new(&op.grid, op.points.dtype(), dims.cells as u64),
-        )
+        let points =
+            PointArgs::new(&op.points, op.lengths, &dims.cloud, op.check, crate::ops::VOXELIZE, self.launcher)?;
+        Ok((points, GridArgs::new(&op.grid, op.points.dtype(), dims.cells as u64)))
     }
 
     /// Finds the cells of all points; `mark` tells what becomes of them.
     fn mark(&self, mark: Mark, cells: *mut u8) -> Result<()> {
-        let (points, dropped) = (self.op.points.dtype(), self.targets.dropped);
+        let points = self.points_and_grid()?;
         // SAFETY: the views were checked against dims and live on this GPU, as does the workspace;
         // the framework keeps them until the stream has passed.
-        unsafe { mark::launch(self.launcher, mark, points, self.cloud_and_grid(), cells, dropped, self.dims) }
+        unsafe { mark::launch(self.launcher, mark, points, cells, self.targets.dropped, self.dims) }
     }
 
     fn write(&self, name: &str, cells: *const u8) -> Result<()> {
@@ -236,12 +226,13 @@ impl Job<'_> {
         let (op, dims) = (self.op, self.dims);
         let bits = 8 * dims.dtype.size();
         let counts_in = CountsIn::of(op, dims);
-        let (points, targets) = (op.points.dtype(), &self.targets);
-        let clusters = Clusters::plan(self.launcher.gpu().info(), points, dims, targets.out);
-        if let Some(clusters) = clusters.filter(|_| counts_in == CountsIn::Nothing) {
-            let cloud = self.cloud_and_grid();
-            // SAFETY: as in `mark`.
-            return unsafe { clusters.launch(self.launcher, points, cloud, dims, targets.out, targets.dropped) };
+        if counts_in == CountsIn::Nothing {
+            let (points, grid) = self.points_and_grid()?;
+            let (out, dropped) = (self.targets.out, self.targets.dropped);
+            if let Some(clusters) = Clusters::plan(self.launcher.gpu().info(), &points, dims, out) {
+                // SAFETY: as in `mark`.
+                return unsafe { clusters.launch(self.launcher, (points, grid), dims, out, dropped) };
+            }
         }
         let counts = match counts_in {
             CountsIn::Nothing if marks_grid(dims) => {
@@ -256,11 +247,9 @@ impl Job<'_> {
             CountsIn::Nothing => {
                 // SAFETY: as in `mark`.
                 unsafe { clear(self.launcher, &[(self.scratch, mask_bytes(dims)), self.dropped_area()])? };
+                let points = self.points_and_grid()?;
                 // SAFETY: as in `mark`.
-                unsafe {
-                    let cloud = self.cloud_and_grid();
-                    mark::launch_bits(self.launcher, points, cloud, self.scratch, targets.dropped, dims)?;
-                }
+                unsafe { mark::launch_bits(self.launcher, points, self.scratch, self.targets.dropped, dims)? };
                 return self.write(&format!("bits_{bits}"), self.scratch);
             }
             CountsIn::Counts => self.targets.counts.cast(),
@@ -290,13 +279,13 @@ impl Job<'_> {
             values: plan.values.map(|part| at(part).cast()),
             state: at(plan.state).cast(),
         };
-        let (cloud, grid) = self.cloud_and_grid();
+        let points = self.points_and_grid()?;
         let dropped = (self.targets.dropped, dims.cloud.batch);
-        let (points, nowhere) = (op.points.dtype(), dims.all_cells as u64);
+        let nowhere = dims.all_cells as u64;
         // SAFETY: as in `mark`; the workspace has these parts.
         unsafe {
             let also = (std::ptr::null_mut(), 0);
-            let sorted = sort_points(self.launcher, points, cloud, grid, dropped, nowhere, &plan.sort, &memory, also)?;
+            let sorted = sort_points(self.launcher, points, dropped, nowhere, &plan.sort, &memory, also)?;
             let keys = SortedKeys { keys: memory.keys[sorted], order: memory.values[sorted], wide: plan.sort.wide };
             reduce_sorted(op.reduce, &features, dims, &keys, &self.targets, self.launcher)
         }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::grid::{Cells, Grid, NOWHERE};
 use crate::cpu::{Item, Packing, Shared, for_each, vectorized};
-use crate::ops::cloud::{BLOCK, Cloud, Points};
-use crate::ops::scalar::{Real, Scalar};
+use crate::ops::cloud::{BLOCK, Cloud, Compute, ReadPoints};
+use crate::ops::scalar::Real;
 use crate::tensor::TensorRef;
 use crate::{Context, Result};
 
@@ -14,9 +14,9 @@ use crate::{Context, Result};
 pub(super) const TASK_POINTS: usize = 16 << 10;
 
 /// Finds the cells of points, numbered through all rows.
-pub(super) struct Finder<'a, T: Scalar> {
-    points: Points<T>,
-    cells: Cells<T>,
+pub(super) struct Finder<'a, P: ReadPoints> {
+    points: P,
+    cells: Cells<P::Number>,
     cloud: &'a Cloud,
     lengths: Option<TensorRef<'a>>,
     per_row: u64,
@@ -32,9 +32,9 @@ pub(super) trait Visitor {
     fn finish(&mut self) {}
 }
 
-impl<'a, T: Scalar> Finder<'a, T> {
+impl<'a, P: ReadPoints> Finder<'a, P> {
     pub(super) fn new(
-        points: &TensorRef<'_>,
+        points: P,
         lengths: Option<TensorRef<'a>>,
         cloud: &'a Cloud,
         grid: &Grid,
@@ -42,8 +42,7 @@ impl<'a, T: Scalar> Finder<'a, T> {
     ) -> Self {
         // Whoever numbers cells through all rows has checked that they can be numbered.
         let per_row = u64::try_from(grid.cells()).unwrap_or(u64::MAX);
-        let (points, cells) = (Points::new(points, cloud), Cells::new(grid));
-        Self { points, cells, cloud, lengths, per_row, dropped: Shared(dropped) }
+        Self { points, cells: Cells::new(grid), cloud, lengths, per_row, dropped: Shared(dropped) }
     }
 
     /// Tasks that the points are cut into, of [`TASK_POINTS`] of a row at most.
@@ -115,8 +114,8 @@ vectorized! {
     ///
     /// # Safety
     /// The row and its points `first..end` must exist.
-    unsafe fn visit_part[T: Scalar, V: Visitor](
-        finder: &Finder<'_, T>,
+    unsafe fn visit_part[P: ReadPoints, V: Visitor](
+        finder: &Finder<'_, P>,
         row: usize,
         first: usize,
         end: usize,
@@ -124,12 +123,13 @@ vectorized! {
         lost: &mut u64,
     ) {
         let base = row as u64 * finder.per_row;
-        let mut points = [[T::Compute::from_f64(0.0); BLOCK]; 3];
+        let of = finder.points.row(row);
+        let mut points = [[Compute::<P>::from_f64(0.0); BLOCK]; 3];
         let mut found = [NOWHERE; BLOCK];
         let mut start = first;
         while start < end {
             // SAFETY: the caller's promise.
-            unsafe { finder.points.read(row, start, end, &mut points) };
+            unsafe { finder.points.read(&of, start, end, &mut points) };
             finder.cells.find(&points, &mut found);
             let cells = &mut found[..(end - start).min(BLOCK)];
             for cell in &mut *cells {

@@ -4,7 +4,7 @@
 // Grid: one block of 256 threads per 512 vectors of the result, in turns where there are too many. Vectors
 //   go through the result as it lies in memory, over the borders of points and rows.
 // Preconditions: Args as made by hard_cuda.rs; what the groups hold is clamped before it indexes. Without
-//   points the columns of coordinates are left alone: somebody else writes them.
+//   points the coordinates are 0: pixels.cu then writes those of points that are pixels.
 // Determinism: the same bits on every run. Tolerance against the CPU: none, the same bits, but for
 //   the payload of NaN.
 //
@@ -28,7 +28,7 @@ struct Args {
     Divisor row, point;  // numbers of each in the result
     u64 numbers, chunks; // of the whole result
     u32 narrow;          // whether all numbers can be counted in 32 bits
-    u32 whole;           // whether whole vectors are written: all columns, and aligned
+    u32 whole;           // whether the result is aligned to vectors
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
 
@@ -83,7 +83,7 @@ template <class Index> void write_vector(const Args& args, Index at, u64 occupie
     }
     #pragma unroll
     for (int c = 0; c < V; c++)
-        if (c < numbers - at && (columns[c] >= 3 || args.points.data)) args.voxels[at + c] = pack.numbers[c];
+        if (c < numbers - at) args.voxels[at + c] = pack.numbers[c];
 }
 
 extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant__ Args args) {

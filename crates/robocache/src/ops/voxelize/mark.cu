@@ -6,9 +6,9 @@
 // Determinism: the same bits on every run: all additions are of integers, and all stores to a cell are
 //   of the same pattern. Tolerance against the CPU: none, the same bits.
 //
-// RC_POINT: element type; RC_MODE: 0 bits, 1 counts, 2 the grid; RC_ARGS_SIZE.
+// RC_POINT: element type; RC_PIXELS: 1 where points are made from pixels; RC_MODE: 0 bits, 1 counts, 2 the grid; RC_ARGS_SIZE.
 #include "rc.cuh"
-#include "cloud.cuh"
+#include "depth.cuh"
 #include "grid.cuh"
 #include "crowd.cuh"
 
@@ -19,7 +19,7 @@ typedef Number<Point>::Compute Compute;
 
 // Mirrors `MarkArgs` in mark.rs.
 struct Args {
-    CloudArgs cloud;
+    PointArgs cloud;
     GridArgs grid;
     void* cells;   // words of bits, counts, or the grid
     u64* dropped;  // [rows], or null
@@ -118,8 +118,10 @@ template <class Cell> void mark_tile(const Args& args, u64 row, u64 tile) {
 
 extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant__ Args args) {
     const u64 units = args.cloud.rows * args.cloud.tiles;
+    u64 open = ~0ull;
     for (u64 unit = blockIdx.x; unit < units; unit += gridDim.x) {
         const Place place = place_of(args.cloud, unit);
+        open_row(args.cloud, place.row, open);
         if (args.grid.narrow) mark_tile<u32>(args, place.row, place.tile);
         else mark_tile<u64>(args, place.row, place.tile);
     }

@@ -3,8 +3,7 @@
 use super::Dims;
 use super::place::GridArgs;
 use crate::Result;
-use crate::cuda::{CloudArgs, GpuInfo, Grid, KernelFamily, Launcher};
-use crate::ops::scalar::{FLOATS, float_number};
+use crate::cuda::{GpuInfo, Grid, KernelFamily, Launcher, PointArgs};
 use crate::tensor::DType;
 
 /// Grids of this many bytes stay in the cache that all multiprocessors share, where a single cell is
@@ -16,17 +15,15 @@ const NEAR_GRID: usize = 16 << 20;
 pub(crate) static MARK_KERNELS: KernelFamily = KernelFamily {
     source: include_str!("mark.cu"),
     headers: &[("crowd.cuh", include_str!("crowd.cuh"))],
-    variants: || (0..12).collect(),
+    variants: || (0..3 * PointArgs::KINDS).collect(),
     entry: |number| {
-        let mode = ["bits", "counts", "grid"][number as usize / 4];
-        format!("rc_voxelize_{mode}_{}", FLOATS[number as usize % 4].0)
+        let mode = ["bits", "counts", "grid"][(number / PointArgs::KINDS) as usize];
+        format!("rc_voxelize_{mode}_{}", PointArgs::name(number % PointArgs::KINDS))
     },
     options: |number| {
-        vec![
-            format!("-DRC_POINT={}", FLOATS[number as usize % 4].1),
-            format!("-DRC_MODE={}", number / 4),
-            format!("-DRC_ARGS_SIZE={}", size_of::<MarkArgs>()),
-        ]
+        let mut options = PointArgs::options::<MarkArgs>(number % PointArgs::KINDS);
+        options.push(format!("-DRC_MODE={}", number / PointArgs::KINDS));
+        options
     },
 };
 
@@ -35,11 +32,9 @@ pub(crate) static MARK_KERNELS: KernelFamily = KernelFamily {
 pub(crate) static NEAR_KERNELS: KernelFamily = KernelFamily {
     source: include_str!("near.cu"),
     headers: &[],
-    variants: || (0..3).collect(),
-    entry: |number| format!("rc_voxelize_near_{}", FLOATS[number as usize].0),
-    options: |number| {
-        vec![format!("-DRC_POINT={}", FLOATS[number as usize].1), format!("-DRC_ARGS_SIZE={}", size_of::<NearArgs>())]
-    },
+    variants: || (0..PointArgs::KINDS).filter(|kind| PointArgs::name(*kind) != DType::F64.name()).collect(),
+    entry: |kind| format!("rc_voxelize_near_{}", PointArgs::name(kind)),
+    options: PointArgs::options::<NearArgs>,
 };
 
 /// What becomes of a point's cell.
@@ -48,16 +43,15 @@ pub(super) enum Mark {
     /// A bit is set.
     Bits = 0,
     /// An `i32` is counted up.
-    Counts = 4,
+    Counts = 1,
     /// An element of the grid becomes 1.
-    Grid = 8,
+    Grid = 2,
 }
 
-/// Mirrors `Args` in mark.cu.
+/// Mirrors `Args` in mark.cu, behind the points.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct MarkArgs {
-    cloud: CloudArgs,
     grid: GridArgs,
     cells: *mut u8,
     dropped: *mut i64,
@@ -66,11 +60,10 @@ struct MarkArgs {
     looks: u32,
 }
 
-/// Mirrors `Args` in near.cu.
+/// Mirrors `Args` in near.cu, behind the points.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct NearArgs {
-    cloud: CloudArgs,
     grid: GridArgs,
     bits: *mut u8,
     dropped: *mut i64,
@@ -122,22 +115,21 @@ impl Near {
 /// As for [`Launcher::launch`].
 pub(super) unsafe fn launch_bits(
     launcher: &Launcher<'_>,
-    points: DType,
-    (cloud, grid): (CloudArgs, GridArgs),
+    (points, grid): (PointArgs, GridArgs),
     bits: *mut u8,
     dropped: *mut i64,
     dims: &Dims,
 ) -> Result<()> {
     let near = Near::plan(launcher.gpu().info(), dims.cloud.batch, dims.cloud.count, dims.cells);
-    let Some(near) = near.filter(|_| points != DType::F64) else {
+    let Some(near) = near.filter(|_| !matches!(points, PointArgs::Cloud(_, DType::F64))) else {
         // SAFETY: the caller's promise.
-        return unsafe { launch(launcher, Mark::Bits, points, (cloud, grid), bits, dropped, dims) };
+        return unsafe { launch(launcher, Mark::Bits, (points, grid), bits, dropped, dims) };
     };
     let Near { parts, words, groups, share } = near;
-    let args = NearArgs { cloud, grid, bits, dropped, share: share as i64, parts, words };
+    let args = NearArgs { grid, bits, dropped, share: share as i64, parts, words };
     let blocks = Grid { blocks: groups * parts, threads: NEAR_THREADS, shared: words * 4 };
     // SAFETY: the caller's promise; the parts hold all cells of the one row.
-    unsafe { launcher.launch(&NEAR_KERNELS, u32::from(float_number(points)), blocks, &args) }
+    unsafe { points.launch(launcher, &NEAR_KERNELS, points.kind(), blocks, args) }
 }
 
 /// Whether occupancy is stored in the grid at once. With more points than cells, most would be stored
@@ -153,14 +145,12 @@ pub(super) fn marks_grid(dims: &Dims) -> bool {
 pub(super) unsafe fn launch(
     launcher: &Launcher<'_>,
     mark: Mark,
-    points: DType,
-    (cloud, grid): (CloudArgs, GridArgs),
+    (points, grid): (PointArgs, GridArgs),
     cells: *mut u8,
     dropped: *mut i64,
     dims: &Dims,
 ) -> Result<()> {
     let args = MarkArgs {
-        cloud,
         grid,
         cells,
         dropped,
@@ -168,9 +158,9 @@ pub(super) unsafe fn launch(
         bytes: dims.dtype.size() as u32,
         looks: u32::from(dims.cloud.count > dims.cells),
     };
-    let variant = mark as u32 + u32::from(float_number(points));
+    let variant = mark as u32 * PointArgs::KINDS + points.kind();
     // SAFETY: the caller's promise.
-    unsafe { launcher.launch(&MARK_KERNELS, variant, cloud.grid(), &args) }
+    unsafe { points.launch(launcher, &MARK_KERNELS, variant, points.grid(), args) }
 }
 
 #[cfg(test)]

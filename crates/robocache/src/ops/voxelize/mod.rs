@@ -30,13 +30,14 @@ pub use backward::{BackwardDims, VoxelizeBackward};
 pub(crate) use cluster::CLUSTER_KERNELS;
 pub(crate) use cuda::{SCATTER_KERNELS, WRITE_KERNELS, describe as describe_finding};
 pub use grid::Grid;
-pub(crate) use hard_cuda::HARD_KERNELS;
+pub(crate) use hard_cuda::{HARD_KERNELS, PIXEL_KERNELS};
 pub(crate) use mark::{MARK_KERNELS, NEAR_KERNELS};
 pub(crate) use reduce_cuda::REDUCE_KERNELS;
 pub use sparse::{GatherDims, GatherVoxels, GroupDims, GroupPoints};
 pub(crate) use sparse_cuda::{GATHER_KERNELS, GROUP_KERNELS};
 
 use super::cloud::{Cloud, expect_float};
+use super::depth::PointSource;
 use super::rows::{Batch, by_name, name_of, strides};
 use super::scalar::bits_of;
 use crate::cuda::Launcher;
@@ -94,8 +95,8 @@ impl fmt::Display for Reduce {
 /// where asked for, `counts [B,X,Y,Z]` int32 and `dropped [B]` int64. Outputs are row-major.
 #[derive(Debug, Clone)]
 pub struct Voxelize<'a> {
-    /// `[B,N,3]` or `[N,3]` floats.
-    pub points: TensorRef<'a>,
+    /// What lies in cells.
+    pub points: PointSource<'a>,
     /// `[B,N,F]` or `[N,F]` floats; only for reductions of features.
     pub features: Option<TensorRef<'a>>,
     /// The cells.
@@ -135,9 +136,9 @@ pub struct Dims {
 
 impl<'a> Voxelize<'a> {
     /// Occupancy in uint8 with checks; the other fields can be set.
-    pub fn new(points: TensorRef<'a>, grid: Grid) -> Self {
+    pub fn new(points: impl Into<PointSource<'a>>, grid: Grid) -> Self {
         Self {
-            points,
+            points: points.into(),
             features: None,
             grid,
             reduce: Reduce::Occupancy,
@@ -171,12 +172,11 @@ impl<'a> Voxelize<'a> {
     }
 }
 
-/// Features that belong to points; returns their number and strides.
-fn check_features(features: &TensorRef<'_>, points: &TensorRef<'_>) -> Result<(usize, [isize; 3])> {
+/// Features that belong to so many points of a row; returns their number and strides.
+fn check_features(features: &TensorRef<'_>, count: usize) -> Result<(usize, [isize; 3])> {
     features.layout().expect_rank("features", &[2, 3], "[B,N,F] or [N,F]")?;
     expect_float("features", features.dtype())?;
     let (shape, rank) = (features.shape(), features.layout().rank());
-    let count = points.shape().len().checked_sub(2).map_or(0, |axis| points.shape()[axis]);
     ensure!(shape[rank - 2] == count, "features", "expected features of {count} points, got shape {shape:?}");
     Ok((shape[rank - 1], strides(features)))
 }
@@ -185,20 +185,24 @@ impl Op for Voxelize<'_> {
     const NAME: &'static str = "voxelize";
     type Dims = Dims;
 
+    fn name(&self) -> &'static str {
+        self.points.op()
+    }
+
     fn inputs(&self) -> Vec<(&'static str, &TensorRef<'_>)> {
         let optional = [("features", &self.features), ("lengths", &self.lengths)];
         let given = optional.into_iter().filter_map(|(name, input)| Some((name, input.as_ref()?)));
-        [("points", &self.points)].into_iter().chain(given).collect()
+        self.points.inputs().into_iter().chain(given).collect()
     }
 
     fn check(&self) -> Result<Dims> {
         let mut batch = Batch::default();
         // Points speak first: a rank that is wrong there says more than one that does not fit it.
-        Cloud::new(&self.points, None, Batch::default())?;
+        let count = self.points.check(None, Batch::default())?.count;
         let (mut width, mut feature_strides) = (0, [0; 3]);
         match (&self.features, self.reduce.uses_features()) {
             (Some(features), true) => {
-                (width, feature_strides) = check_features(features, &self.points)?;
+                (width, feature_strides) = check_features(features, count)?;
                 batch.add("features", features, 2)?;
             }
             (None, true) => {
@@ -213,7 +217,7 @@ impl Op for Voxelize<'_> {
             }
             (None, false) => {}
         }
-        let cloud = Cloud::new(&self.points, self.lengths, batch)?;
+        let cloud = self.points.check(self.lengths, batch)?;
         self.grid.check(self.points.dtype())?;
         let dtype = self.check_dtype()?;
         let bits = |argument, number| {

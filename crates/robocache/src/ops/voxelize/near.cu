@@ -9,9 +9,9 @@
 //   the points and lengths themselves.
 // Determinism: the same bits on every run. Tolerance against the CPU: none, the same bits.
 //
-// RC_POINT: element type that computes in float; RC_ARGS_SIZE.
+// RC_POINT: element type that computes in float; RC_PIXELS: 1 where points are made from pixels; RC_ARGS_SIZE.
 #include "rc.cuh"
-#include "cloud.cuh"
+#include "depth.cuh"
 #include "grid.cuh"
 
 using namespace rc;
@@ -20,7 +20,7 @@ typedef RC_POINT Point;
 
 // Mirrors `NearArgs` in mark.rs.
 struct Args {
-    CloudArgs cloud;
+    PointArgs cloud;
     GridArgs grid;
     u32* bits;
     u64* dropped;  // [1], or null
@@ -49,6 +49,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) RC_ENTRY(const __grid_c
     for (u32 w = threadIdx.x; w < words; w += THREADS) near_bits[w] = 0;
     const i64 length = row_length(args.cloud, 0, blockIdx.x == 0 && threadIdx.x == 0);
     const i64 end = min(i64(group + 1) * args.share, length);
+    u64 open = ~0ull;
+    open_row(args.cloud, 0, open);
     __syncthreads();
     // The same in all lanes; through a shuffle, so that the assembler keeps it.
     const u32 start = __shfl_sync(~0u, u32(__cvta_generic_to_shared(near_bits)), 0);

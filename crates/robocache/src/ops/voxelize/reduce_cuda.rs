@@ -85,10 +85,8 @@ impl FeatureArgs {
         }
     }
 
-    /// Whether there is nothing to read.
-    pub(super) fn is_null(&self) -> bool {
-        self.data.is_null()
-    }
+    /// Nothing to read.
+    pub(super) const NONE: Self = Self { data: std::ptr::null(), strides: [0; 3], per_row: 1, flat: 1 };
 }
 
 /// Mirrors `Args` in reduce.cu.

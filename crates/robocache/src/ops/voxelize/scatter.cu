@@ -7,9 +7,9 @@
 // Determinism: the same bits on every run: all additions are of integers. Tolerance against the CPU:
 //   none, the same bits.
 //
-// RC_POINT: element type; RC_MODE: 0 keys of 32 bits, 1 keys of 64; RC_ARGS_SIZE.
+// RC_POINT: element type; RC_PIXELS: 1 where points are made from pixels; RC_MODE: 0 keys of 32 bits, 1 keys of 64; RC_ARGS_SIZE.
 #include "rc.cuh"
-#include "cloud.cuh"
+#include "depth.cuh"
 #include "digits.cuh"
 #include "grid.cuh"
 
@@ -20,7 +20,7 @@ typedef Number<Point>::Compute Compute;
 
 // Mirrors `ScatterArgs` in cuda.rs.
 struct Args {
-    CloudArgs cloud;
+    PointArgs cloud;
     GridArgs grid;
     void* cells;   // keys
     u64* dropped;  // [rows], or null
@@ -79,8 +79,10 @@ extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant
     u32* counts = (u32*)shared;  // [passes][256]
     clear_digits(args.digits, counts);
     const u64 units = args.cloud.rows * args.cloud.tiles;
+    u64 open = ~0ull;
     for (u64 unit = blockIdx.x; unit < units; unit += gridDim.x) {
         const auto [row, tile] = place_of(args.cloud, unit);
+        open_row(args.cloud, row, open);
         const i64 length = row_length(args.cloud, row, tile == 0 && threadIdx.x == 0);
         const i64 first = i64(tile) * TILE_POINTS + threadIdx.x * PER_THREAD;
         Compute points[PER_THREAD][3];

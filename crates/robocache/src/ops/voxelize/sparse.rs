@@ -6,6 +6,7 @@
 use super::{Grid, Reduce, check_features, sparse_cpu, sparse_cuda};
 use crate::cuda::Launcher;
 use crate::ops::cloud::Cloud;
+use crate::ops::depth::PointSource;
 use crate::ops::rows::{Batch, check_length_values};
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Error, ErrorKind, Op, OutputSpec, Outputs, Result, ensure};
@@ -16,8 +17,8 @@ use crate::{Context, Error, ErrorKind, Op, OutputSpec, Outputs, Result, ensure};
 /// int64: M.
 #[derive(Debug, Clone)]
 pub struct GroupPoints<'a> {
-    /// `[B,N,3]` or `[N,3]` floats.
-    pub points: TensorRef<'a>,
+    /// What lies in cells.
+    pub points: PointSource<'a>,
     /// The cells.
     pub grid: Grid,
     /// `[B]` int32 or int64: how many points of each row exist.
@@ -41,12 +42,16 @@ impl Op for GroupPoints<'_> {
     const NAME: &'static str = "voxelize";
     type Dims = GroupDims;
 
+    fn name(&self) -> &'static str {
+        self.points.op()
+    }
+
     fn inputs(&self) -> Vec<(&'static str, &TensorRef<'_>)> {
-        [("points", &self.points)].into_iter().chain(self.lengths.as_ref().map(|x| ("lengths", x))).collect()
+        self.points.inputs().into_iter().chain(self.lengths.as_ref().map(|x| ("lengths", x))).collect()
     }
 
     fn check(&self) -> Result<GroupDims> {
-        let cloud = Cloud::new(&self.points, self.lengths, Batch::default())?;
+        let cloud = self.points.check(self.lengths, Batch::default())?;
         self.grid.check(self.points.dtype())?;
         let all = self.grid.cells().saturating_mul(cloud.batch.max(1) as u128);
         ensure!(
@@ -134,7 +139,7 @@ impl GroupTargets {
 #[derive(Debug, Clone)]
 pub struct GatherVoxels<'a> {
     /// As for [`GroupPoints`].
-    pub points: TensorRef<'a>,
+    pub points: PointSource<'a>,
     /// `[B,N,F]` or `[N,F]` floats.
     pub features: Option<TensorRef<'a>>,
     /// As for [`GroupPoints`].
@@ -194,19 +199,25 @@ impl Op for GatherVoxels<'_> {
     const NAME: &'static str = "voxelize";
     type Dims = GatherDims;
 
+    fn name(&self) -> &'static str {
+        self.points.op()
+    }
+
     fn inputs(&self) -> Vec<(&'static str, &TensorRef<'_>)> {
         let groups = [("cells", &self.cells), ("starts", &self.starts), ("order", &self.order), ("count", &self.count)];
         let features = self.features.as_ref().map(|features| ("features", features));
-        [("points", &self.points)].into_iter().chain(features).chain(groups).collect()
+        self.points.inputs().into_iter().chain(features).chain(groups).collect()
     }
 
     fn check(&self) -> Result<GatherDims> {
-        let cloud = Cloud::new(&self.points, None, Batch::default())?;
+        let cloud = self.points.check(None, Batch::default())?;
         let (mut width, mut feature_strides, mut dtype) = (0, [0; 3], self.points.dtype());
         if let Some(features) = &self.features {
-            (width, feature_strides) = check_features(features, &self.points)?;
+            (width, feature_strides) = check_features(features, cloud.count)?;
             let mut batch = Batch::default();
-            batch.add("points", &self.points, 2)?;
+            if cloud.has_batch {
+                batch.add_size("points", cloud.batch)?;
+            }
             batch.add("features", features, 2)?;
             let together = batch.size.map_or(1, |(size, _)| size);
             ensure!(

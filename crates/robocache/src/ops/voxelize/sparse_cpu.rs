@@ -9,7 +9,8 @@ use super::find::{Finder, prefetch};
 use super::reduce::{Features, Members, RowOut, reduce};
 use super::sparse::{GatherDims, GatherTargets, GatherVoxels, GroupDims, GroupPoints, GroupTargets};
 use crate::cpu::{Item, Packing, Shared, for_each, sort, vectorized, with_item};
-use crate::ops::cloud::Points;
+use crate::ops::cloud::ReadPoints;
+use crate::ops::depth::with_source;
 use crate::ops::scalar::{Scalar, with_float};
 use crate::tensor::TensorRef;
 use crate::{Context, Outputs, Result};
@@ -39,10 +40,11 @@ pub(super) fn group(
 ) -> Result<()> {
     let targets = GroupTargets::new(out)?;
     let scratch = out.workspace().map_addr(|address| address.next_multiple_of(ALIGN));
-    with_float!(op.points.dtype(), group_points, op, dims, &targets, scratch, context)
+    with_source!(&op.points, &dims.cloud, group_points, op, dims, &targets, scratch, context)
 }
 
-fn group_points<T: Scalar>(
+fn group_points<P: ReadPoints>(
+    points: P,
     op: &GroupPoints<'_>,
     dims: &GroupDims,
     targets: &GroupTargets,
@@ -51,12 +53,12 @@ fn group_points<T: Scalar>(
 ) -> Result<()> {
     // SAFETY: `[B]` int64, row-major.
     unsafe { targets.dropped.write_bytes(0, dims.cloud.batch) };
-    let finder = Finder::<T>::new(&op.points, op.lengths, &dims.cloud, &op.grid, targets.dropped);
-    with_item!(packing(dims), sort_points::<T>, &finder, op, dims, targets, scratch, context)
+    let finder = Finder::new(points, op.lengths, &dims.cloud, &op.grid, targets.dropped);
+    with_item!(packing(dims), sort_points::<P>, &finder, op, dims, targets, scratch, context)
 }
 
-fn sort_points<I: Item, T: Scalar>(
-    finder: &Finder<'_, T>,
+fn sort_points<I: Item, P: ReadPoints>(
+    finder: &Finder<'_, P>,
     op: &GroupPoints<'_>,
     dims: &GroupDims,
     targets: &GroupTargets,
@@ -238,10 +240,11 @@ fn hard_voxels<V: Scalar>(
     groups: &Groups<'_>,
     context: &Context<'_>,
 ) -> Result<()> {
-    with_float!(op.points.dtype(), hard_voxels_of::<V>, op, dims, targets, groups, context)
+    with_source!(&op.points, &dims.cloud, hard_voxels_of::<_, V>, op, dims, targets, groups, context)
 }
 
-fn hard_voxels_of<T: Scalar, V: Scalar>(
+fn hard_voxels_of<P: ReadPoints, V: Scalar>(
+    points: P,
     op: &GatherVoxels<'_>,
     dims: &GatherDims,
     targets: &GatherTargets,
@@ -260,7 +263,7 @@ fn hard_voxels_of<T: Scalar, V: Scalar>(
             // SAFETY: the rows exist, no other task writes them, and their points exist.
             unsafe {
                 voxels.get().add(first * row_length).write_bytes(0, rows.len() * row_length);
-                write_points::<T, V>(op, dims, groups, rows.start..rows.end.min(groups.rows), voxels.get());
+                write_points(&points, op, dims, groups, rows.start..rows.end.min(groups.rows), voxels.get());
             }
         }
     })
@@ -270,7 +273,8 @@ fn hard_voxels_of<T: Scalar, V: Scalar>(
 ///
 /// # Safety
 /// The rows must exist in groups and in `voxels`, which nobody else may use.
-unsafe fn write_points<T: Scalar, V: Scalar>(
+unsafe fn write_points<P: ReadPoints, V: Scalar>(
+    points: &P,
     op: &GatherVoxels<'_>,
     dims: &GatherDims,
     groups: &Groups<'_>,
@@ -280,13 +284,18 @@ unsafe fn write_points<T: Scalar, V: Scalar>(
     /// Rows whose points are asked for ahead.
     const AHEAD: usize = 16;
     let (most, wide) = (op.max_points.unwrap_or(0), 3 + dims.width);
-    let points = Points::<T>::new(&op.points, &dims.cloud);
+    // Cells are sorted by the row of their points, so it seldom changes.
+    let mut known: Option<(usize, P::Row)> = None;
     for row in rows {
         if row + AHEAD < groups.rows {
             let members = groups.points(row + AHEAD);
             for slot in 0..members.count().min(most).min(4) {
                 let (row, index) = place_of(dims, members.index(slot));
-                prefetch(points.address(row, index));
+                if let Some((known, of)) = &known
+                    && *known == row
+                {
+                    prefetch(points.address(of, index));
+                }
             }
         }
         let members = groups.points(row);
@@ -296,7 +305,11 @@ unsafe fn write_points<T: Scalar, V: Scalar>(
             unsafe {
                 let to = voxels.add((row * most + slot) * wide);
                 let (row, place) = place_of(dims, index);
-                for (axis, number) in points.at(row, place).into_iter().enumerate() {
+                let (_, of) = match &known {
+                    Some(of) if of.0 == row => of,
+                    _ => known.insert((row, points.row(row))),
+                };
+                for (axis, number) in points.at(of, place).into_iter().enumerate() {
                     *to.add(axis) = V::narrow(number.into());
                 }
                 if let Some(features) = &op.features {

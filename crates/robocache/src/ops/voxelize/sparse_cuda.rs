@@ -3,11 +3,11 @@
 use super::Reduce;
 use super::cuda::sort_points;
 use super::divide::Divisor;
-use super::hard_cuda::hard_voxels;
+use super::hard_cuda::{features_of, hard_voxels};
 use super::place::GridArgs;
 use super::reduce_cuda::{FeatureArgs, VECTOR_COLUMNS, whole_vectors};
 use super::sparse::{GatherDims, GatherTargets, GatherVoxels, GroupDims, GroupPoints, GroupTargets};
-use crate::cuda::{CloudArgs, Grid, KernelFamily, Launcher, Parts, Sort, SortMemory};
+use crate::cuda::{Grid, KernelFamily, Launcher, Parts, PointArgs, Sort, SortMemory};
 use crate::ops::scalar::{FLOATS, float_number};
 use crate::{Error, Outputs, Result};
 
@@ -198,14 +198,14 @@ pub(super) fn group(
         values: if plan.sort.lands() == 0 { [landing, spare] } else { [spare, landing] },
         state: at(plan.state).cast(),
     };
-    let cloud = CloudArgs::new(&op.points, op.lengths, &dims.cloud, op.check, crate::ops::VOXELIZE, launcher);
+    let points = PointArgs::new(&op.points, op.lengths, &dims.cloud, op.check, crate::ops::VOXELIZE, launcher)?;
     let grid = GridArgs::new(&op.grid, op.points.dtype(), dims.cells);
     // SAFETY: the views were checked against dims and live on this GPU, as does the workspace; the
     // framework keeps them until the stream has passed.
     unsafe {
-        let (points, dropped) = (op.points.dtype(), (targets.dropped, dims.cloud.batch));
+        let dropped = (targets.dropped, dims.cloud.batch);
         let status = (at(plan.status), GroupPlan::status_bytes(plan.tiles));
-        let sorted = sort_points(launcher, points, cloud, grid, dropped, dims.all_cells, &plan.sort, &memory, status)?;
+        let sorted = sort_points(launcher, (points, grid), dropped, dims.all_cells, &plan.sort, &memory, status)?;
         let args = GroupArgs {
             keys: memory.keys[sorted],
             order: memory.values[sorted],
@@ -235,11 +235,11 @@ pub(super) fn gather(
     if op.rows == 0 && !launcher.only_loads() {
         return Ok(());
     }
-    let features = op.features.unwrap_or(op.points);
+    let (features, kind) = features_of(op);
     let width = u32::try_from(dims.width).ok().filter(|&width| width <= i32::MAX as u32);
     let width = width.ok_or_else(|| Error::invalid("features", "too many columns"))?;
     let vector = whole_vectors(&features, dims.feature_strides, dims.width, &dims.cloud);
-    let float = u32::from(float_number(features.dtype()));
+    let float = u32::from(float_number(kind));
     let vectors = dims.width / if vector { VECTOR_COLUMNS[float as usize] } else { 1 };
     // Fewer rows to a warp where they are wide, and where there are few.
     let most = if targets.features.is_null() { 32 } else { (WARP_VECTORS / vectors.max(1)).clamp(1, 32) };
