@@ -161,6 +161,22 @@ def clouds() -> int:
         both(lambda p: rc.unproject(p, [9.0, 9.0, 1.0, 2.0]), points)
         both(lambda p: rc.farthest_points(p, min(p.shape[1], 9)), points)
     both(lambda p: rc.farthest_points(p, 4), torch.rand(1, 40_000, 3))
+    # Rows enough for clusters, with a part of a chunk at the end; more points than a tile of groups has.
+    rows = {"origin": (0.0, 0.0, 0.0), "voxel_size": 0.1}
+    many = torch.rand(20, 700, 3) * 2.1
+    both(lambda p: rc.voxelize(p, return_dropped=True, shape=(100, 99, 100), **rows), many)
+    wide = torch.randn(20, 700, 8)
+    both(
+        lambda p, f: rc.voxelize(p, f, reduce="mean", sparse=True, shape=(16, 17, 20), **rows),
+        many,
+        wide,
+    )
+    depth = torch.randint(0, 2000, (3, 33, 47)).to(torch.uint16)
+    lens = {"intrinsics": [40.0, 41.0, 20.0, 16.0], "depth_scale": 0.001} | grid
+    both(lambda d: rc.voxelize_depth(d, **lens), depth)
+    both(lambda d: rc.voxelize_depth(d, sparse=True, max_points_per_voxel=3, **lens), depth)
+    features = torch.randn(3, 33 * 47, 4)
+    both(lambda d, f: rc.voxelize_depth(d, features=f, reduce="mean", **lens), depth, features)
     bad = torch.tensor([5, 99]).cuda()
     rc.voxelize(torch.rand(2, 20, 3).cuda(), lengths=bad, **grid)
     try:

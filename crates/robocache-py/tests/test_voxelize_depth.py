@@ -79,6 +79,22 @@ def test_the_bits_of_unproject_and_voxelize(dtype, options, device):
         assert_same_as_composed(depth, camera_of(shape), pose, features, size, **options)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_many_images_at_once(dtype, device):
+    """As many as make clusters of a GPU work on them, each with a camera of its own."""
+    rng = np.random.default_rng(4)
+    depth = to_torch(picture(rng, (40, 12, 20), dtype), device)
+    cameras = torch.tensor([[24.0 + i, 22.0, 10.0, 6.0] for i in range(40)], device=device)
+    for shape in ((80, 80, 80), (7, 270, 260)):
+        grid = GRID | {"shape": shape}
+        for pose in (None, POSE):
+            got = rc.voxelize_depth(depth, cameras, pose, return_dropped=True, **grid)
+            points = rc.unproject(depth, cameras, pose)
+            want = rc.voxelize(points.cpu(), return_dropped=True, **grid)
+            for mine, theirs in zip(got, want, strict=True):
+                assert_same_bits(mine, theirs, shape)
+
+
 def test_bfloat16_depth(device):
     rng = np.random.default_rng(3)
     depth = to_torch(picture(rng, (2, 20, 30), "float32"), device).bfloat16()

@@ -1,6 +1,7 @@
 //! Occupancy of batches on GPUs with clusters: one launch, bits in the shared memory of several blocks.
 
 use super::Dims;
+use super::mark::marks_grid;
 use super::place::GridArgs;
 use crate::Result;
 use crate::cuda::{GpuInfo, Grid, KernelFamily, Launcher, PointArgs};
@@ -39,6 +40,9 @@ const CHUNK_WORDS: usize = CHUNK / 32;
 /// Words of a block, at most: what lets four blocks share a multiprocessor.
 const MOST_WORDS: usize = 8192;
 
+/// Clusters for each multiprocessor: it holds half a one.
+const CLUSTERS: usize = 3;
+
 /// How the grid of a row is handed to clusters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Clusters {
@@ -52,10 +56,11 @@ pub(super) struct Clusters {
 
 impl Clusters {
     /// `None` where there are no clusters, too few rows for all multiprocessors, so many points that it costs
-    /// more to read them for every part than to write the grid, or rows that are no whole vectors.
+    /// more to read them for every part than to write the grid, rows that are no whole vectors, or grids so small
+    /// that cells are stored at once.
     pub(super) fn plan(gpu: &GpuInfo, points: &PointArgs, dims: &Dims, out: *const u8) -> Option<Self> {
         let fits = gpu.capability >= (9, 0) && !matches!(points, PointArgs::Cloud(_, DType::F64));
-        if !fits || dims.cells > 1 << 31 || !out.addr().is_multiple_of(16) {
+        if !fits || marks_grid(dims) || dims.cells > 1 << 31 || !out.addr().is_multiple_of(16) {
             return None;
         }
         let point_bytes = dims.cloud.count.checked_mul(points.bytes())?;
@@ -69,9 +74,11 @@ impl Clusters {
             return None;
         }
         let chunks = cells.div_ceil(CHUNK).max(1);
-        // So many that all multiprocessors are busy to the end: clusters come and go as a whole.
-        let parts = chunks.div_ceil(BLOCKS * MOST_WORDS / CHUNK_WORDS).max((multiprocessors * 3 / 4).div_ceil(rows));
-        let parts = parts.min(chunks.div_ceil(BLOCKS));
+        let least = chunks.div_ceil(BLOCKS * MOST_WORDS / CHUNK_WORDS);
+        // Clusters come and go as a whole, so there should be several for each that runs at once; but every part
+        // reads the points anew.
+        let many = (multiprocessors * CLUSTERS).div_ceil(rows).min(row_bytes / (2 * point_bytes).max(1));
+        let parts = many.min(chunks.div_ceil(BLOCKS)).max(least);
         let words = chunks.div_ceil(parts).div_ceil(BLOCKS) * CHUNK_WORDS;
         let read = point_bytes.checked_mul(parts)?;
         let blocks = u32::try_from(rows.checked_mul(parts)?.checked_mul(BLOCKS)?).ok()?;
@@ -115,8 +122,9 @@ mod tests {
             assert!((words as usize).is_multiple_of(CHUNK_WORDS) && words as usize <= MOST_WORDS, "{plan:?}");
             assert_eq!(blocks as usize, rows * parts as usize * BLOCKS);
         }
-        assert_eq!(Clusters::of_rows(132, 32, 0, 1 << 21, 1).map(|plan| (plan.parts, plan.words)), Some((4, 2048)));
-        assert_eq!(Clusters::of_rows(132, 16, 0, 1 << 24, 1).map(|plan| (plan.parts, plan.words)), Some((8, 8192)));
+        assert_eq!(Clusters::of_rows(132, 32, 0, 1 << 21, 1).map(|plan| (plan.parts, plan.words)), Some((13, 640)));
+        let read = 65_536 * 12;
+        assert_eq!(Clusters::of_rows(132, 16, read, 1 << 24, 1).map(|plan| (plan.parts, plan.words)), Some((10, 6656)));
         // Too few rows, too many points, no whole vectors.
         assert_eq!(Clusters::of_rows(132, 16, 0, 1 << 12, 1), None);
         assert_eq!(Clusters::of_rows(132, 40, 1 << 20, 1 << 18, 1), None);

@@ -46,11 +46,11 @@ const int V = RC_COLUMNS;
 // Vectors of a lane that are under way at once.
 const int AT_ONCE = 4;
 // Columns of a lane where there is something to compute: fewer, for the sake of registers.
-const int FOLD_V = V > 4 ? 4 : V;
+const int FOLD_V = V > 2 ? V / 2 : V;
 // In crowded cells fewer still, so that more warps share them.
 const int CROWD_V = V > 2 ? 2 : 1;
 // Blocks of a multiprocessor: as many as spill no registers.
-const int BLOCKS = 4;
+const int BLOCKS = V == 4 && __CUDA_ARCH__ == 900 ? 5 : 4;
 
 // Known when it is compiled but for the half of it, which costs nothing.
 inline Fold fold_of(const Args& args) {
