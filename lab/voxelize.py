@@ -121,7 +121,14 @@ def measure(rc: ModuleType, index: int, args: argparse.Namespace, copy: Copy) ->
             print(f"lab: torch.compile does not take it: {error!r:.200}")
             del contenders[name]
             continue
-        oracle.check(name, result)
+        try:
+            oracle.check(name, result)
+        except SystemExit as error:  # What it compiles may round cells otherwise: no peer, either.
+            if name != "compile":
+                raise
+            failed[name] = "wrong result"
+            print(error)
+            del contenders[name]
         del result
     with neighbours() as others:
         if args.device == "cpu":

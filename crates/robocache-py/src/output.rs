@@ -18,7 +18,7 @@ pub(crate) fn run<'py, O: Op>(
     stream: &Stream,
 ) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let py = like.object.py();
-    let fail = |error: Error| errors::to_python(py, &error.op(O::NAME));
+    let fail = |error: Error| errors::to_python(py, &error.op(prepared.name()));
     let specs = prepared.outputs();
     let results = specs.iter().filter(|spec| !spec.temporary).count();
     let given = caller_outputs(out, &specs[..results]).map_err(fail)?;

@@ -20,7 +20,7 @@ struct DepthArgs {
     i64 width;
     float scale;
     u32 kind;
-    u32 vector;  // whether four pixels can be read at once; only floats and u16
+    u32 vector;  // whether four pixels can be read at once; only float32 and u16
     u32 padding;
 };
 

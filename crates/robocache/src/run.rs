@@ -153,6 +153,11 @@ impl<O: Op> Prepared<'_, O> {
         self.device
     }
 
+    /// The name that errors call the op.
+    pub fn name(&self) -> &'static str {
+        self.op.name()
+    }
+
     /// What [`Prepared::run`] must be given; memory to work in is marked as temporary.
     pub fn outputs(&self) -> &[OutputSpec] {
         &self.outputs

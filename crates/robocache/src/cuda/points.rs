@@ -105,7 +105,7 @@ impl PointArgs {
         }
     }
 
-    /// Bytes that are read of a point.
+    /// About how many bytes are read of a point.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Cloud(_, dtype) => 3 * dtype.size(),

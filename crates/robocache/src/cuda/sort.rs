@@ -86,11 +86,11 @@ pub(crate) struct Sort {
 }
 
 impl Sort {
-    /// A sort of `count` keys of which none is greater than `most`.
+    /// A sort of `count` keys of which none is greater than `most`; an error names no argument.
     pub(crate) fn new(count: usize, most: u64) -> Result<Self> {
         if count > MOST_KEYS {
             let text = format!("{count} points; on a GPU at most {MOST_KEYS} can be sorted");
-            return Err(Error::new(ErrorKind::Unsupported, text).argument("points"));
+            return Err(Error::new(ErrorKind::Unsupported, text));
         }
         let wide = most > u64::from(u32::MAX);
         let bits = u64::BITS - most.leading_zeros();

@@ -166,6 +166,14 @@ impl<'a> PointSource<'a> {
         }
     }
 
+    /// The argument that the points are.
+    pub(crate) fn argument(&self) -> &'static str {
+        match self {
+            Self::Cloud(_) => "points",
+            Self::Depth(_) => "depth",
+        }
+    }
+
     /// The op that users called for such points.
     pub(crate) fn op(&self) -> &'static str {
         match self {
@@ -183,7 +191,7 @@ macro_rules! with_source {
         match $source {
             PointSource::Depth(image) => match Pixels::new(image, $cloud) {
                 Some(pixels) => $function$(::<$($more),+>)?(pixels, $($argument),*),
-                None => Ok(()),
+                None => Err($crate::Error::invalid("depth", "was not checked")),
             },
             PointSource::Cloud(points) => match points.dtype() {
                 $crate::DType::F16 => {

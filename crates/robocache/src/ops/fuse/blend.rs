@@ -371,8 +371,8 @@ mod tests {
         let mut angles = vec![0.0, 1e-30, 1e-8, 1e-4, 1e-3, 0.1];
         angles.extend((0..=200).map(|i| f64::from(i) / 200.0 * std::f64::consts::FRAC_PI_2));
         for angle in angles {
-            for (weight, length, sign) in [(0.25f32, 1.0, 1.0), (0.9, 0.01, -1.0), (0.5, 300.0, 1.0), (1e-6, 2.0, -1.0)]
-            {
+            let cases = [(0.25f32, 1.0, 1.0), (0.9, 0.01, -1.0), (0.5, 300.0, 1.0), (1e-6, 2.0, -1.0)];
+            for (weight, length, sign) in cases.into_iter().chain([(0.3, 1e-18, 1.0), (0.7, 5e18, -1.0)]) {
                 let a = [0.6f32, 0.0, 0.8, 0.0];
                 let (sine, cosine) = (angle.sin() * sign * length, angle.cos() * sign * length);
                 let b = [cosine * 0.6, sine * 0.6, cosine * 0.8, sine * 0.8].map(|x| x as f32);

@@ -7,7 +7,7 @@ namespace rc {
 template <int BYTES> struct Pattern { typedef typename Raw<BYTES>::Type Type; };
 template <> struct Pattern<8> { typedef u64 Type; };
 
-// 16 bytes of the grid from the lowest bits; what is `one` and `fill` repeats itself in every word.
+// 16 bytes of the grid from the lowest bits; `one` and `fill` are the bits of one element.
 template <int BYTES> uint4 spread_bits(u32 bits, u64 one, u64 fill) {
     typedef typename Pattern<BYTES>::Type Element;
     union { uint4 raw; u32 words[4]; Element elements[16 / BYTES]; } vector;

@@ -1,4 +1,4 @@
-//! Occupancy of batches on GPUs with clusters: one launch, bits in the shared memory of several blocks.
+//! Occupancy of large grids on GPUs with clusters: one launch, bits in the shared memory of several blocks.
 
 use super::Dims;
 use super::mark::marks_grid;
@@ -40,6 +40,8 @@ const CHUNK_WORDS: usize = CHUNK / 32;
 /// Words of a block, at most: what lets four blocks share a multiprocessor.
 const MOST_WORDS: usize = 8192;
 
+/// Bytes of bits that stay in the cache of all multiprocessors beside what is written.
+const NEAR_BITS: usize = 16 << 20;
 /// Clusters for each multiprocessor: it holds half a one.
 const CLUSTERS: usize = 3;
 
@@ -55,11 +57,13 @@ pub(super) struct Clusters {
 }
 
 impl Clusters {
-    /// `None` where there are no clusters, too few rows for all multiprocessors, so many points that it costs
+    /// `None` where there are no clusters, too few cells for all multiprocessors, so many points that it costs
     /// more to read them for every part than to write the grid, rows that are no whole vectors, or grids so small
     /// that cells are stored at once.
     pub(super) fn plan(gpu: &GpuInfo, points: &PointArgs, dims: &Dims, out: *const u8) -> Option<Self> {
         let fits = gpu.capability >= (9, 0) && !matches!(points, PointArgs::Cloud(_, DType::F64));
+        // Bits of all rows that stay in the cache are set there as fast; what then counts is the writing.
+        let fits = fits && (dims.dtype.size() == 1 || dims.all_cells / 8 > NEAR_BITS);
         if !fits || marks_grid(dims) || dims.cells > 1 << 31 || !out.addr().is_multiple_of(16) {
             return None;
         }
@@ -77,7 +81,7 @@ impl Clusters {
         let least = chunks.div_ceil(BLOCKS * MOST_WORDS / CHUNK_WORDS);
         // Clusters come and go as a whole, so there should be several for each that runs at once; but every part
         // reads the points anew.
-        let many = (multiprocessors * CLUSTERS).div_ceil(rows).min(row_bytes / (2 * point_bytes).max(1));
+        let many = (multiprocessors * CLUSTERS).div_ceil(rows).min(row_bytes / point_bytes.saturating_mul(2).max(1));
         let parts = many.min(chunks.div_ceil(BLOCKS)).max(least);
         let words = chunks.div_ceil(parts).div_ceil(BLOCKS) * CHUNK_WORDS;
         let read = point_bytes.checked_mul(parts)?;

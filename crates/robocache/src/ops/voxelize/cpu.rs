@@ -27,7 +27,7 @@ const NEAR_ROW_POINTS: usize = 1 << 20;
 const ALIGN: usize = 64;
 
 pub(super) fn workspace(op: &Voxelize<'_>, dims: &Dims) -> Result<usize> {
-    let too_large = || Error::invalid("points", "too many to be sorted");
+    let too_large = || Error::invalid(op.points.argument(), "too many to be sorted");
     if op.reduce.uses_features() {
         let item = Packing::new(dims.cloud.total(), dims.all_cells as u64).item_bytes();
         return Ok(dims.cloud.total().checked_mul(2 * item).ok_or_else(too_large)? + ALIGN);

@@ -118,11 +118,13 @@ fn mask_bytes(dims: &Dims) -> usize {
 
 pub(super) fn workspace(op: &Voxelize<'_>, dims: &Dims) -> Result<usize> {
     if op.reduce.uses_features() {
-        return Ok(Sorted::new(dims)?.parts.bytes());
+        let plan = Sorted::new(dims).map_err(|error| error.argument(op.points.argument()))?;
+        return Ok(plan.parts.bytes());
     }
     let mut parts = Parts::default();
     match CountsIn::of(op, dims) {
         CountsIn::Nothing if marks_grid(dims) => 0,
+        // Clusters need none, but whether there are any depends on the GPU and on the result's address.
         CountsIn::Nothing => parts.add(mask_bytes(dims)),
         CountsIn::Workspace => parts.add(dims.all_cells.saturating_mul(4)),
         CountsIn::Counts | CountsIn::Out => 0,

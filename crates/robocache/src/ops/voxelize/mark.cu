@@ -17,7 +17,7 @@ using namespace rc;
 typedef RC_POINT Point;
 typedef Number<Point>::Compute Compute;
 
-// Mirrors `MarkArgs` in mark.rs.
+// Mirrors `MarkArgs` in mark.rs, behind the points.
 struct Args {
     PointArgs cloud;
     GridArgs grid;

@@ -18,7 +18,7 @@ using namespace rc;
 
 typedef RC_POINT Point;
 
-// Mirrors `NearArgs` in mark.rs.
+// Mirrors `NearArgs` in mark.rs, behind the points.
 struct Args {
     PointArgs cloud;
     GridArgs grid;

@@ -111,10 +111,10 @@ struct ReduceArgs {
 pub(super) fn whole_vectors(features: &TensorRef<'_>, strides: [isize; 3], width: usize, cloud: &Cloud) -> bool {
     let size = features.dtype().size();
     let fits = |count: usize| (count * size).is_multiple_of(16);
-    let [row, point, column] = strides.map(isize::unsigned_abs);
+    let [row, point, _] = strides.map(isize::unsigned_abs);
     let rows_fit = cloud.batch <= 1 || fits(row);
     let points_fit = cloud.count <= 1 || fits(point);
-    fits(width) && column == 1 && rows_fit && points_fit && (features.data() as usize).is_multiple_of(16)
+    fits(width) && strides[2] == 1 && rows_fit && points_fit && (features.data() as usize).is_multiple_of(16)
 }
 
 /// Points sorted by cell, on the GPU.

@@ -18,7 +18,7 @@ using namespace rc;
 typedef RC_POINT Point;
 typedef Number<Point>::Compute Compute;
 
-// Mirrors `ScatterArgs` in cuda.rs.
+// Mirrors `ScatterArgs` in cuda.rs, behind the points.
 struct Args {
     PointArgs cloud;
     GridArgs grid;

@@ -63,7 +63,7 @@ impl Op for GroupPoints<'_> {
         );
         if cloud.total() >= i32::MAX as usize {
             let text = format!("{} points; fewer than {} can be grouped", cloud.total(), i32::MAX);
-            return Err(Error::new(ErrorKind::Unsupported, text).argument("points"));
+            return Err(Error::new(ErrorKind::Unsupported, text).argument(self.points.argument()));
         }
         Ok(GroupDims { cloud, cells: self.grid.cells() as u64, all_cells: all as u64 })
     }
@@ -84,7 +84,7 @@ impl Op for GroupPoints<'_> {
     fn workspace(&self, dims: &GroupDims) -> Result<usize> {
         match self.points.device() {
             crate::Device::Cpu => sparse_cpu::group_workspace(dims),
-            crate::Device::Cuda(_) => sparse_cuda::group_workspace(dims),
+            crate::Device::Cuda(_) => sparse_cuda::group_workspace(self, dims),
         }
     }
 
@@ -216,7 +216,7 @@ impl Op for GatherVoxels<'_> {
             (width, feature_strides) = check_features(features, cloud.count)?;
             let mut batch = Batch::default();
             if cloud.has_batch {
-                batch.add_size("points", cloud.batch)?;
+                batch.add_size(self.points.argument(), cloud.batch)?;
             }
             batch.add("features", features, 2)?;
             let together = batch.size.map_or(1, |(size, _)| size);

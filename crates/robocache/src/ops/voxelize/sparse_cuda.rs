@@ -151,9 +151,9 @@ struct GroupPlan {
 }
 
 impl GroupPlan {
-    fn new(dims: &GroupDims) -> Result<Self> {
+    fn new(op: &GroupPoints<'_>, dims: &GroupDims) -> Result<Self> {
         let total = dims.cloud.total();
-        let sort = Sort::new(total, dims.all_cells)?;
+        let sort = Sort::new(total, dims.all_cells).map_err(|error| error.argument(op.points.argument()))?;
         // One more behind the last key: there the last cell ends.
         let [few, many] = GROUP_ITEMS.map(|items| (total + 1).div_ceil(256 * items));
         let more = few > MANY_TILES;
@@ -177,8 +177,8 @@ impl GroupPlan {
     }
 }
 
-pub(super) fn group_workspace(dims: &GroupDims) -> Result<usize> {
-    Ok(GroupPlan::new(dims)?.parts.bytes())
+pub(super) fn group_workspace(op: &GroupPoints<'_>, dims: &GroupDims) -> Result<usize> {
+    Ok(GroupPlan::new(op, dims)?.parts.bytes())
 }
 
 pub(super) fn group(
@@ -189,7 +189,7 @@ pub(super) fn group(
 ) -> Result<()> {
     let targets = GroupTargets::new(out)?;
     let base = Parts::base(out.workspace());
-    let plan = GroupPlan::new(dims)?;
+    let plan = GroupPlan::new(op, dims)?;
     let at = |part: usize| base.wrapping_add(part);
     // The sort leaves the order where it is wanted.
     let (landing, spare) = (targets.order.cast(), at(plan.values).cast());
