@@ -331,17 +331,17 @@ def farthest_peer(points: torch.Tensor, k: int) -> torch.Tensor:
 
 
 @functools.cache
-def pose_on(device: torch.device) -> torch.Tensor:
+def made_on(device: torch.device, numbers: Any) -> torch.Tensor:
     """Made once: while a graph is captured nothing is copied from the host."""
-    return torch.tensor(POSE, device=device)
+    return torch.tensor(numbers, device=device)
 
 
 def plain_peer(row: Row, points: torch.Tensor) -> torch.Tensor:
-    pose = pose_on(points.device)
+    pose = made_on(points.device, POSE)
     if row.what == "transform":
         return points @ pose[:3, :3].T + pose[:3, 3]
     if row.what == "crop":
-        low, high = (torch.tensor(x, device=points.device) for x in (LOW, HIGH))
+        low, high = (made_on(points.device, x) for x in (LOW, HIGH))
         return ((points >= low) & (points < high)).all(-1)
     fx, fy, cx, cy = CAMERA
     z = points.float() * SCALE

@@ -23,7 +23,7 @@ inline void clear_digits(const DigitArgs& args, u32* counts) {
 inline void add_digits(const DigitArgs& args, const u32* counts) {
     __syncthreads();
     for (u32 i = threadIdx.x; i < args.passes * DIGITS; i += blockDim.x)
-        if (counts[i]) atomicAdd(args.histograms + i, counts[i]);
+        if (counts[i]) add_to(args.histograms + i, counts[i]);
 }
 
 // So many keys that are the same.

@@ -53,6 +53,19 @@ template <class T, class Number> T* step_to(T* place, Number index, i64 stride) 
 // Keeps an address in one register pair; else its parts are added up for every access.
 template <class T> void settle(T*& place) { asm volatile("" : "+l"(place)); }
 
+// Numbers added to global memory, and bits set there, that nobody waits for: the assembler lets atomicAdd and
+// atomicOr ask for the old number even where nobody uses it.
+inline void add_to(u32* place, u32 number) {
+    asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" : : "l"(place), "r"(number) : "memory");
+}
+inline void add_to(i32* place, i32 number) { add_to((u32*)place, u32(number)); }
+inline void add_to(u64* place, u64 number) {
+    asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" : : "l"(place), "l"(number) : "memory");
+}
+inline void set_in(u32* place, u32 bits) {
+    asm volatile("red.relaxed.gpu.global.or.b32 [%0], %1;" : : "l"(place), "r"(bits) : "memory");
+}
+
 // Memory of BYTES bytes, as one load or store.
 template <int BYTES> struct Raw;
 template <> struct Raw<16> { typedef uint4 Type; };

@@ -49,7 +49,7 @@ template <class Cell> void mark(const Args& args, u64 start, const Cell* cells) 
     #pragma unroll
     for (int p = 0; p < PER_THREAD; p++) {
         if (crowd) keep_one(fresh[p], cells[p]);
-        if (fresh[p]) atomicOr(bits + ((cells[p] + shift) >> 5), 1u << ((cells[p] + shift) & 31));
+        if (fresh[p]) set_in(bits + ((cells[p] + shift) >> 5), 1u << ((cells[p] + shift) & 31));
     }
 }
 #endif
@@ -62,7 +62,7 @@ template <class Cell> void mark(const Args& args, u64 start, const Cell* cells) 
     if (!crowded(cells)) {
         #pragma unroll
         for (int p = 0; p < PER_THREAD; p++)
-            if (cells[p] != none) atomicAdd(counts + cells[p], 1);
+            if (cells[p] != none) add_to(counts + cells[p], 1);
         return;
     }
     const Cell first = __shfl_sync(~0u, cells[0], 0);
@@ -71,13 +71,13 @@ template <class Cell> void mark(const Args& args, u64 start, const Cell* cells) 
     for (int p = 0; p < PER_THREAD; p++) same &= cells[p] == first;
     const u32 lane = threadIdx.x & 31;
     if (__all_sync(~0u, same)) {
-        if (lane == 0) atomicAdd(counts + first, 32 * PER_THREAD);
+        if (lane == 0) add_to(counts + first, 32 * PER_THREAD);
         return;
     }
     #pragma unroll
     for (int p = 0; p < PER_THREAD; p++) {
         const u32 peers = __match_any_sync(~0u, cells[p]);
-        if (cells[p] != none && (peers & ((1u << lane) - 1)) == 0) atomicAdd(counts + cells[p], __popc(peers));
+        if (cells[p] != none && (peers & ((1u << lane) - 1)) == 0) add_to(counts + cells[p], __popc(peers));
     }
 }
 #endif
@@ -111,7 +111,7 @@ template <class Cell> void mark_tile(const Args& args, u64 row, u64 tile) {
         #pragma unroll
         for (int p = 0; p < PER_THREAD; p++) lost += cells[p] == Cell(~Cell(0)) && first + p < length;
         lost = __reduce_add_sync(~0u, lost);
-        if (lost && (threadIdx.x & 31) == 0) atomicAdd((unsigned long long*)args.dropped + row, (unsigned long long)lost);
+        if (lost && (threadIdx.x & 31) == 0) add_to(args.dropped + row, u64(lost));
     }
     mark(args, row * args.grid.cells, cells);
 }

@@ -80,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) RC_ENTRY(const __grid_c
     }
     if (args.dropped && part == 0) {
         lost = __reduce_add_sync(~0u, lost);
-        if (lost && (threadIdx.x & 31) == 0) atomicAdd((unsigned long long*)args.dropped, (unsigned long long)lost);
+        if (lost && (threadIdx.x & 31) == 0) add_to(args.dropped, u64(lost));
     }
     __syncthreads();
     // Groups start at different words, so that they do not meet; what others have set is left alone.
@@ -89,6 +89,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) RC_ENTRY(const __grid_c
         const u32 w = i + turn < words ? i + turn : i + turn - words;
         const u32 found = near_bits[w];
         u32* to = args.bits + part * words + w;
-        if (found && (found & ~__ldcg(to))) atomicOr(to, found);
+        if (found && (found & ~__ldcg(to))) set_in(to, found);
     }
 }

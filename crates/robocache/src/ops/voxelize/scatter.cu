@@ -97,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant
         }
         if (args.dropped) {
             lost = __reduce_add_sync(~0u, lost);
-            if (lost && (threadIdx.x & 31) == 0) atomicAdd((unsigned long long*)args.dropped + row, (unsigned long long)lost);
+            if (lost && (threadIdx.x & 31) == 0) add_to(args.dropped + row, u64(lost));
         }
         write_keys(args, cells, row * u64(args.cloud.count) + u64(first), args.cloud.count - first, counts);
     }
