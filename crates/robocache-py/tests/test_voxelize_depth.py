@@ -305,3 +305,17 @@ def test_warmup_on_the_cpu_does_nothing():
     for options in ({}, {"sparse": True}, {"reduce": "sum", "features": features},
                     {"reduce": "max", "features": features, "sparse": True}):  # fmt: skip
         assert rc.warmup("voxelize_depth", depth, CAMERA, **options, **GRID) is None
+
+
+def test_refusals_name_this_op_and_its_arguments():
+    """Not `voxelize` and its points, whatever stage finds the fault."""
+    depth = torch.ones(2, 4, 5, dtype=torch.uint16)
+    spare = torch.zeros(2, 2, 2, 2, dtype=torch.uint8)
+    with pytest.raises(rc.InvalidArgument) as caught:
+        rc.voxelize_depth(depth, CAMERA, out=(spare, spare, spare), **GRID)
+    assert caught.value.op == "voxelize_depth"
+    features = torch.ones(3, 20, 2)
+    for options in ({"reduce": "sum"}, {"reduce": "sum", "sparse": True}):
+        with pytest.raises(rc.InvalidArgument) as caught:
+            rc.voxelize_depth(depth, CAMERA, features=features, **GRID, **options)
+        assert caught.value.op == "voxelize_depth" and "points" not in str(caught.value)

@@ -177,7 +177,7 @@ def _voxelize_fake(
     *others: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:
     points = _stand_in(depth, _cloud_shape(depth, intrinsics, extrinsics))
-    return voxelize_fake(points, features, None, *others)
+    return voxelize_fake(points, features, None, *others, op=_OP)
 
 
 def _voxelize_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

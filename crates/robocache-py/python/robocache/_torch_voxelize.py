@@ -153,9 +153,10 @@ def voxelize_fake(
     return_counts: bool,
     return_dropped: bool,
     *_: Any,
+    op: str = "voxelize",
 ) -> tuple[Tensor, Tensor, Tensor]:
     batch = common_batch(
-        "voxelize", ("points", points, 2), ("features", features, 2), ("lengths", lengths, 0)
+        op, ("points", points, 2), ("features", features, 2), ("lengths", lengths, 0)
     )
     cells = with_batch(batch, *shape)
     grid, own = cells, DTYPES[1] if reduce == "count" else DTYPES[0]
