@@ -35,6 +35,8 @@ static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
 const int V = 16 / int(sizeof(Voxel));
 // Vectors of a thread, a block's width apart.
 const int VECTORS = 2;
+// Blocks of a multiprocessor, where the assembler would have more of them and spill registers; else its choice.
+const int BLOCKS = V > 4 && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ > 1030) ? 3 : 0;
 
 // The numbers from `at` on.
 template <class Index> void write_vector(const Args& args, Index at, u64 occupied) {
@@ -86,7 +88,7 @@ template <class Index> void write_vector(const Args& args, Index at, u64 occupie
         if (c < numbers - at) args.voxels[at + c] = pack.numbers[c];
 }
 
-extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant__ Args args) {
+extern "C" __global__ void __launch_bounds__(256, BLOCKS) RC_ENTRY(const __grid_constant__ Args args) {
     const u64 occupied = args.groups.occupied();
     for (u64 chunk = blockIdx.x; chunk < args.chunks; chunk += gridDim.x) {
         #pragma unroll
