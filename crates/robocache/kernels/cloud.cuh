@@ -1,4 +1,4 @@
-// Points [B,N,3] of which lengths[b] exist, read four at a time by each thread.
+// Points [B,N,3] of which lengths[b] exist, read and written four at a time by each thread.
 // Host twin: src/ops/cloud.rs, src/cuda/cloud.rs.
 #pragma once
 #include "rc.cuh"
@@ -22,6 +22,13 @@ struct CloudArgs {
     Reporter reporter;
     u32 flags;
     u32 padding;
+};
+
+// Mirrors `PointsOut` in cloud.rs. Strides are in elements.
+struct PointsOut {
+    void* data;
+    i64 strides[3];
+    u64 vector;  // whether points lie side by side, and rows start at 16 bytes
 };
 
 // Points of a block, four to a thread.
@@ -89,6 +96,49 @@ void load_points(const CloudArgs& cloud, u64 row, i64 first, i64 length, typenam
             points[p][axis] = first + p < length
                                   ? widen(data[(first + p) * cloud.strides[1] + axis * cloud.strides[2]])
                                   : Compute(__int_as_float(0x7fc00000));
+}
+
+// Writes four bits as bytes of 0 and 1, none past `count`.
+inline void store_flags(u8* row, i64 stride, i64 first, i64 count, u32 bits) {
+    u8* to = row + first * stride;
+    if (stride == 1 && first + PER_THREAD <= count && !(u64(to) & 3)) {
+        *(u32*)to = (bits & 1) | (bits & 2) << 7 | (bits & 4) << 14 | (bits & 8) << 21;
+        return;
+    }
+    #pragma unroll
+    for (int p = 0; p < PER_THREAD; p++)
+        if (first + p < count) to[p * stride] = bits >> p & 1;
+}
+
+// Writes the points of a block's tile, of which each thread holds four, and none past `count`. All threads of
+// the block call this; `staged` is shared memory for TILE_POINTS * 3 numbers, aligned to 16 bytes: the numbers
+// of a thread do not lie side by side with those of its neighbours, and would reach memory in pieces.
+template <class T, class Compute>
+void store_points(const PointsOut& out, u64 row, u64 tile, i64 count, const Compute (*points)[3], T* staged) {
+    const i64 begin = i64(tile) * TILE_POINTS, first = begin + threadIdx.x * PER_THREAD;
+    T* data = (T*)out.data + i64(row) * out.strides[0];
+    if (!out.vector) {
+        #pragma unroll
+        for (int p = 0; p < PER_THREAD; p++)
+            if (first + p < count)
+                #pragma unroll
+                for (int axis = 0; axis < 3; axis++)
+                    narrow(points[p][axis], data[(first + p) * out.strides[1] + axis * out.strides[2]]);
+        return;
+    }
+    const int BYTES = sizeof(T) == 2 ? 8 : 16, VECTORS = int(sizeof(T)) * 12 / BYTES;
+    typedef typename Raw<BYTES>::Type Piece;
+    union { T numbers[12]; Piece pieces[VECTORS]; } own;
+    #pragma unroll
+    for (int i = 0; i < 12; i++) narrow(points[i / 3][i % 3], own.numbers[i]);
+    #pragma unroll
+    for (int i = 0; i < VECTORS; i++) ((Piece*)staged)[threadIdx.x * VECTORS + i] = own.pieces[i];
+    __syncthreads();
+    const int WIDE = 16 / int(sizeof(T));
+    const int numbers = int(min(i64(TILE_POINTS), count - begin)) * 3, whole = numbers / WIDE;
+    data += begin * 3;
+    for (int i = threadIdx.x; i < whole; i += 256) ((uint4*)data)[i] = ((const uint4*)staged)[i];
+    if (int(threadIdx.x) < numbers - whole * WIDE) data[whole * WIDE + threadIdx.x] = staged[whole * WIDE + threadIdx.x];
 }
 
 }  // namespace rc

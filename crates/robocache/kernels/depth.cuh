@@ -103,14 +103,14 @@ inline PixelPlace pixel_place(const DepthArgs& image, i64 index) {
     return {i64(v), i64(u32(index) - v * u32(image.width))};
 }
 
-// As for clouds; the row must be open.
+// As for clouds; the row must be open. Tells by bits which are points.
 template <class T>
-void load_points(const PixelArgs& pixels, u64 row, i64 first, i64 length, float (*points)[3]) {
+u32 load_points(const PixelArgs& pixels, u64 row, i64 first, i64 length, float (*points)[3]) {
     const DepthArgs& image = pixels.image;
     if (first >= length) {
         #pragma unroll
         for (int i = 0; i < PER_THREAD * 3; i++) points[i / 3][i % 3] = __int_as_float(0x7fc00000);
-        return;
+        return 0;
     }
     const Lens& lens = lens_of_block();
     const bool moves = image.pose.given();
@@ -143,14 +143,16 @@ void load_points(const PixelArgs& pixels, u64 row, i64 first, i64 length, float 
     }
     i64 v = start.v, u = start.u;
     float slope = slope_of(lens, v);
+    u32 good = 0;
     #pragma unroll
     for (int p = 0; p < PER_THREAD; p++) {
-        unproject(lens, moves, image.scale, depths[p], float(u), slope, points[p]);
+        good |= u32(unproject(lens, moves, image.scale, depths[p], float(u), slope, points[p])) << p;
         if (++u == image.width) {
             u = 0;
             slope = slope_of(lens, ++v);
         }
     }
+    return good;
 }
 
 // One point; the row must be open.

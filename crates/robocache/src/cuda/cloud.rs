@@ -3,7 +3,8 @@
 use super::launch::{Grid, Launcher};
 use super::report::Reporter;
 use crate::ops::cloud::Cloud;
-use crate::tensor::{DType, TensorRef};
+use crate::ops::rows::strides;
+use crate::tensor::{DType, TensorMut, TensorRef};
 
 const CHECK: u32 = 1;
 const WIDE_LENGTHS: u32 = 2;
@@ -26,6 +27,30 @@ pub(crate) struct CloudArgs {
     reporter: Reporter,
     flags: u32,
     padding: u32,
+}
+
+/// Points `[B,N,3]` or `[N,3]` that a kernel writes. Mirrors `rc::PointsOut` in `kernels/cloud.cuh`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PointsOut {
+    data: *mut u8,
+    strides: [i64; 3],
+    vector: u64,
+}
+
+impl PointsOut {
+    pub(crate) fn new(output: &mut TensorMut<'_>) -> Self {
+        let (own, size) = (strides::<3>(output.view()), output.view().dtype().size());
+        let starts_well = |bytes: usize| bytes.is_multiple_of(16);
+        let row = own[0].unsigned_abs().saturating_mul(size);
+        let vector = own[1..] == [3, 1] && starts_well(output.data_mut() as usize) && starts_well(row);
+        Self { data: output.data_mut(), strides: own.map(|stride| stride as i64), vector: u64::from(vector) }
+    }
+
+    /// Shared memory in which a block puts the points of a tile in order.
+    pub(crate) fn staged(dtype: DType) -> u32 {
+        TILE_POINTS as u32 * 3 * dtype.size() as u32
+    }
 }
 
 impl CloudArgs {

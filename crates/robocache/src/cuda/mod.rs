@@ -22,7 +22,7 @@ mod tests;
 
 pub use buffer::DeviceBuffer;
 pub(crate) use clear::{CLEAR_KERNELS, clear, fill};
-pub(crate) use cloud::CloudArgs;
+pub(crate) use cloud::{CloudArgs, PointsOut};
 pub use compile::{ARCHITECTURES, Compiled, KernelVariant};
 pub use device::{Gpu, GpuInfo, gpu, probe, synchronize};
 pub(crate) use launch::{Grid, KernelFamily, Parts};

@@ -72,8 +72,10 @@ impl DepthArgs {
 }
 
 impl PointArgs {
-    /// Kinds of points that kernels are compiled for: the floats, and pixels of every dtype at once.
-    pub(crate) const KINDS: u32 = FLOATS.len() as u32 + 1;
+    /// The kind of pixels, whatever their dtype; those of clouds are the floats.
+    pub(crate) const PIXELS: u32 = FLOATS.len() as u32;
+    /// Kinds of points that kernels are compiled for.
+    pub(crate) const KINDS: u32 = Self::PIXELS + 1;
 
     /// The points and lengths of an op whose number is `op`.
     pub(crate) fn new(
@@ -117,7 +119,7 @@ impl PointArgs {
     pub(crate) fn kind(&self) -> u32 {
         match self {
             Self::Cloud(_, dtype) => u32::from(float_number(*dtype)),
-            Self::Pixels(_) => Self::KINDS - 1,
+            Self::Pixels(_) => Self::PIXELS,
         }
     }
 

@@ -30,19 +30,12 @@ pub(crate) struct Image {
     pose: Option<usize>,
 }
 
-/// The dtypes of depth in the order of the kernels' numbers, with their names there: the floats, as
-/// everywhere, and uint16.
-pub(crate) const DEPTHS: [(DType, &str); 5] = [
-    (DType::F16, "rc::f16"),
-    (DType::BF16, "rc::bf16"),
-    (DType::F32, "float"),
-    (DType::F64, "double"),
-    (DType::U16, "u16"),
-];
+/// The dtypes of depth in the order of the kernels' numbers: the floats, as everywhere, and uint16.
+const DEPTHS: [DType; 5] = [DType::F16, DType::BF16, DType::F32, DType::F64, DType::U16];
 
 /// A dtype's number in [`DEPTHS`].
 pub(crate) fn depth_number(dtype: DType) -> u32 {
-    DEPTHS.iter().position(|(known, _)| *known == dtype).unwrap_or(0) as u32
+    DEPTHS.iter().position(|known| *known == dtype).unwrap_or(0) as u32
 }
 
 impl<'a> DepthImage<'a> {
@@ -57,7 +50,7 @@ impl<'a> DepthImage<'a> {
     pub(crate) fn check(&self) -> Result<Cloud> {
         self.depth.layout().expect_rank("depth", &[2, 3], "[B,H,W] or [H,W]")?;
         let dtype = self.depth.dtype();
-        ensure!(DEPTHS.iter().any(|(known, _)| *known == dtype), "depth", "expected uint16 or floats, got {dtype}");
+        ensure!(DEPTHS.contains(&dtype), "depth", "expected uint16 or floats, got {dtype}");
         let scale = self.depth_scale;
         ensure!(
             scale as f32 > 0.0 && (scale as f32).is_finite(),

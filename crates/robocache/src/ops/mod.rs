@@ -8,7 +8,7 @@ pub mod fuse;
 pub(crate) mod pose;
 pub mod resample;
 pub mod resample_backward;
-mod rows;
+pub(crate) mod rows;
 pub(crate) mod scalar;
 pub mod transform_points;
 pub mod unproject;

@@ -33,7 +33,8 @@ static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
 extern "C" __global__ void __launch_bounds__(256, 4) RC_ENTRY(const __grid_constant__ Args args) {
     const u64 units = args.cloud.rows * args.cloud.tiles;
     for (u64 unit = blockIdx.x; unit < units; unit += gridDim.x) {
-        const u64 row = unit / args.cloud.tiles, tile = unit % args.cloud.tiles;
+        const Place place = place_of(args.cloud, unit);
+        const u64 row = place.row, tile = place.tile;
         const i64 first = i64(tile) * TILE_POINTS + threadIdx.x * PER_THREAD;
 #if RC_STAGE == 2
         const u64 start = row * u64(args.cloud.count);
@@ -63,16 +64,23 @@ extern "C" __global__ void __launch_bounds__(256, 4) RC_ENTRY(const __grid_const
         const i64 length = row_length(args.cloud, row, tile == 0 && threadIdx.x == 0);
         Compute points[PER_THREAD][3];
         load_points<Point>(args.cloud, row, first, length, points);
+        u32 inside = 0;
         #pragma unroll
         for (int p = 0; p < PER_THREAD; p++) {
-            if (first + p >= args.cloud.count) break;
             // Padding is NaN, which lies in no box.
-            bool inside = true;
+            bool own = true;
+            #pragma unroll
             for (int axis = 0; axis < 3; axis++)
-                inside &= points[p][axis] >= Compute(args.low[axis]) && points[p][axis] < Compute(args.high[axis]);
-            if (RC_STAGE == 0) args.mask[i64(row) * args.mask_strides[0] + (first + p) * args.mask_strides[1]] = inside;
-            else args.flags[row * u64(args.cloud.count) + u64(first + p)] = inside;
+                own &= points[p][axis] >= Compute(args.low[axis]) && points[p][axis] < Compute(args.high[axis]);
+            inside |= u32(own) << p;
         }
+        if (RC_STAGE == 0) {
+            store_flags(args.mask + i64(row) * args.mask_strides[0], args.mask_strides[1], first, args.cloud.count, inside);
+            continue;
+        }
+        #pragma unroll
+        for (int p = 0; p < PER_THREAD; p++)
+            if (first + p < args.cloud.count) args.flags[row * u64(args.cloud.count) + u64(first + p)] = inside >> p & 1;
         // One more behind the last, so that the sums tell where the last row ends.
         if (RC_STAGE == 1 && row == 0 && tile == 0 && threadIdx.x == 0)
             args.flags[args.cloud.rows * u64(args.cloud.count)] = 0;

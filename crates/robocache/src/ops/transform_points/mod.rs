@@ -10,7 +10,7 @@ use super::pose::{Pose, Small, SmallArgs};
 use super::rows::{Batch, strides};
 use super::scalar::{FLOATS, Real, Scalar, float_number, with_float};
 use crate::cpu::{for_each, vectorized};
-use crate::cuda::{CloudArgs, KernelFamily, Launcher};
+use crate::cuda::{CloudArgs, Grid, KernelFamily, Launcher, PointsOut};
 use crate::tensor::TensorRef;
 use crate::{Context, Op, OutputSpec, Outputs, Result};
 
@@ -47,8 +47,7 @@ pub(crate) static KERNELS: KernelFamily = KernelFamily {
 struct Args {
     cloud: CloudArgs,
     pose: SmallArgs,
-    out: *mut u8,
-    out_strides: [i64; 3],
+    out: PointsOut,
 }
 
 impl Op for TransformPoints<'_> {
@@ -83,11 +82,10 @@ impl Op for TransformPoints<'_> {
         let args = Args {
             cloud: CloudArgs::new(&self.points, None, &dims.cloud, false, 0, launcher),
             pose: SmallArgs::pose(&Pose { source: self.pose, form: dims.form }),
-            out_strides: strides::<3>(output.view()).map(|stride| stride as i64),
-            out: output.data_mut(),
+            out: PointsOut::new(output),
         };
         let variant = u32::from(float_number(self.points.dtype()));
-        let grid = crate::cuda::Grid { shared: 128, ..args.cloud.grid() };
+        let grid = Grid { shared: PointsOut::staged(self.points.dtype()), ..args.cloud.grid() };
         // SAFETY: the views were checked against dims and live on this GPU; the framework keeps
         // them until the stream has passed.
         unsafe { launcher.launch(&KERNELS, variant, grid, &args) }

@@ -14,38 +14,35 @@ using namespace rc;
 typedef RC_POINT Point;
 typedef Number<Point>::Compute Compute;
 
-// Mirrors `Args` in mod.rs. Strides are in elements.
+// Mirrors `Args` in mod.rs.
 struct Args {
     CloudArgs cloud;
     SmallArgs pose;
-    Point* out;
-    i64 out_strides[3];
+    PointsOut out;
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
 
 extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant__ Args args) {
-    extern __shared__ __align__(16) unsigned char shared[];
-    Compute* matrix = (Compute*)shared;
+    extern __shared__ __align__(16) unsigned char staged[];
+    __shared__ Compute matrix[12];
     const u64 units = args.cloud.rows * args.cloud.tiles;
+    u64 open = ~0ull;
     for (u64 unit = blockIdx.x; unit < units; unit += gridDim.x) {
-        const u64 row = unit / args.cloud.tiles, tile = unit % args.cloud.tiles;
-        if (threadIdx.x == 0) {
+        const Place place = place_of(args.cloud, unit);
+        Compute points[PER_THREAD][3];
+        const i64 first = i64(place.tile) * TILE_POINTS + threadIdx.x * PER_THREAD;
+        load_points<Point>(args.cloud, place.row, first, args.cloud.count, points);
+        __syncthreads();  // the matrix and what is staged are free again
+        if (place.row != open && threadIdx.x == 0) {
             double numbers[12];
-            read_pose(args.pose, row, numbers);
+            read_pose(args.pose, place.row, numbers);
+            #pragma unroll
             for (int i = 0; i < 12; i++) matrix[i] = Compute(numbers[i]);
         }
-        const i64 first = i64(tile) * TILE_POINTS + threadIdx.x * PER_THREAD;
-        Compute points[PER_THREAD][3];
-        load_points<Point>(args.cloud, row, first, args.cloud.count, points);
+        open = place.row;
         __syncthreads();
-        Point* out = args.out + i64(row) * args.out_strides[0];
         #pragma unroll
-        for (int p = 0; p < PER_THREAD; p++) {
-            if (first + p >= args.cloud.count) break;
-            transform(matrix, points[p]);
-            for (int axis = 0; axis < 3; axis++)
-                narrow(points[p][axis], out[(first + p) * args.out_strides[1] + axis * args.out_strides[2]]);
-        }
-        __syncthreads();  // the matrix is free again
+        for (int p = 0; p < PER_THREAD; p++) transform(matrix, points[p]);
+        store_points(args.out, place.row, place.tile, args.cloud.count, points, (Point*)staged);
     }
 }

@@ -5,11 +5,10 @@
 //! backend computes the same bits. Skew and distortion are not known.
 
 use super::cloud::{BLOCK, Cloud, PointsMut, ReadPoints};
-use super::depth::{DEPTHS, DepthImage, Lens, Pixels, Seen, depth_number};
-use super::pose::SmallArgs;
+use super::depth::{DepthImage, Lens, Pixels, PointSource, Seen};
 use super::rows::strides;
 use crate::cpu::{Shared, for_each, vectorized};
-use crate::cuda::{Grid, KernelFamily, Launcher};
+use crate::cuda::{Grid, KernelFamily, Launcher, PointArgs, PointsOut};
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Op, OutputSpec, Outputs, Result};
 
@@ -29,35 +28,22 @@ pub struct Dims {
     cloud: Cloud,
 }
 
-/// The kernels, by the depth's type.
+/// The kernel, for all types of depth.
 pub(crate) static KERNELS: KernelFamily = KernelFamily {
     source: include_str!("unproject.cu"),
     headers: &[],
-    variants: || (0..DEPTHS.len() as u32).collect(),
-    entry: |number| format!("rc_unproject_{}", DEPTHS[number as usize].0),
-    options: |number| {
-        vec![format!("-DRC_DEPTH={}", DEPTHS[number as usize].1), format!("-DRC_ARGS_SIZE={}", size_of::<Args>())]
-    },
+    variants: || vec![0],
+    entry: |_| "rc_unproject".to_owned(),
+    options: |_| PointArgs::options::<Rest>(PointArgs::PIXELS),
 };
 
-/// Mirrors `Args` in unproject.cu.
+/// Mirrors `Args` in unproject.cu, behind the points.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Args {
-    depth: *const u8,
-    depth_strides: [i64; 3],
-    camera: SmallArgs,
-    pose: SmallArgs,
-    out: *mut u8,
-    out_strides: [i64; 3],
+struct Rest {
+    out: PointsOut,
     valid: *mut u8,
     valid_strides: [i64; 2],
-    rows: u64,
-    height: i64,
-    width: i64,
-    tiles: u64,
-    scale: f32,
-    padding: u32,
 }
 
 impl Op for Unproject<'_> {
@@ -87,31 +73,20 @@ impl Op for Unproject<'_> {
 
     fn cuda(&self, Dims { cloud }: &Dims, out: &mut Outputs<'_, '_>, launcher: &Launcher<'_>) -> Result<()> {
         let (valid, valid_strides) = valid_output(out);
-        let (Some(output), Some(image)) = (out.get(0), &cloud.image) else { return Ok(()) };
+        let Some(output) = out.get(0) else { return Ok(()) };
         if cloud.total() == 0 {
             return Ok(());
         }
-        let args = Args {
-            depth: self.image.depth.data(),
-            depth_strides: cloud.point_strides.map(|stride| stride as i64),
-            camera: SmallArgs::camera(&self.image.camera(image)),
-            pose: self.image.pose(image).map_or(SmallArgs::NONE, |pose| SmallArgs::pose(&pose)),
-            out_strides: strides::<3>(output.view()).map(|stride| stride as i64),
-            out: output.data_mut(),
+        let points = PointArgs::new(&PointSource::Depth(self.image), None, cloud, false, 0, launcher)?;
+        let rest = Rest {
+            out: PointsOut::new(output),
             valid,
             valid_strides: valid_strides.map(|stride| stride as i64),
-            rows: cloud.batch as u64,
-            height: image.height as i64,
-            width: image.width as i64,
-            tiles: (cloud.count as u64).div_ceil(1024),
-            scale: self.image.depth_scale as f32,
-            padding: 0,
         };
-        let variant = depth_number(self.image.depth.dtype());
-        let grid = Grid::for_blocks(args.rows.saturating_mul(args.tiles));
+        let grid = Grid { shared: PointsOut::staged(DType::F32), ..points.grid() };
         // SAFETY: the views were checked against dims and live on this GPU; the framework keeps
         // them until the stream has passed.
-        unsafe { launcher.launch(&KERNELS, variant, grid, &args) }
+        unsafe { points.launch(launcher, &KERNELS, 0, grid, rest) }
     }
 }
 

@@ -4,52 +4,38 @@
 // Determinism: the same bits on every run. Tolerance against the CPU: none, the same bits, but for
 //   the payload of NaN.
 //
-// RC_DEPTH: element type; RC_ARGS_SIZE.
+// RC_PIXELS: 1; RC_ARGS_SIZE.
 #include "rc.cuh"
+#include "cloud.cuh"
 #include "depth.cuh"
 
 using namespace rc;
 
-// Mirrors `Args` in mod.rs. Strides are in elements.
+// Mirrors `Rest` in mod.rs, behind the points. Strides are in elements.
 struct Args {
-    const RC_DEPTH* depth;
-    i64 depth_strides[3];
-    SmallArgs camera, pose;
-    float* out;
-    i64 out_strides[3];
+    PointArgs points;
+    PointsOut out;
     u8* valid;  // or null
     i64 valid_strides[2];
-    u64 rows;
-    i64 height, width;
-    u64 tiles;  // per image
-    float scale;
-    u32 padding;
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
 
 extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant__ Args args) {
-    __shared__ Lens lens;
-    const bool moves = args.pose.given();
-    const i64 pixels = args.height * args.width;
-    const u64 units = args.rows * args.tiles;
+    extern __shared__ __align__(16) unsigned char staged[];
+    const i64 count = args.points.count;
+    const u64 units = args.points.rows * args.points.tiles;
+    u64 open = ~0ull;
     for (u64 unit = blockIdx.x; unit < units; unit += gridDim.x) {
-        const u64 row = unit / args.tiles, tile = unit % args.tiles;
-        if (threadIdx.x == 0) read_lens(args.camera, row, lens.camera);
-        if (threadIdx.x == 32 && moves) read_matrix(args.pose, row, lens.matrix);
-        __syncthreads();
-        for (int k = 0; k < 4; k++) {
-            const i64 pixel = i64(tile) * 1024 + k * 256 + threadIdx.x;
-            if (pixel >= pixels) break;
-            const i64 v = pixel / args.width, u = pixel % args.width;
-            const i64 from = i64(row) * args.depth_strides[0] + v * args.depth_strides[1] + u * args.depth_strides[2];
-            float point[3];
-            const bool good =
-                unproject(lens, moves, args.scale, depth_of(args.depth[from]), float(u), slope_of(lens, v), point);
-            float* out = args.out + i64(row) * args.out_strides[0] + pixel * args.out_strides[1];
-            for (int axis = 0; axis < 3; axis++)
-                out[axis * args.out_strides[2]] = point[axis];
-            if (args.valid) args.valid[i64(row) * args.valid_strides[0] + pixel * args.valid_strides[1]] = good;
+        const Place place = place_of(args.points, unit);
+        open_row(args.points, place.row, open);
+        const i64 first = i64(place.tile) * TILE_POINTS + threadIdx.x * PER_THREAD;
+        float points[PER_THREAD][3];
+        const u32 good = load_points<float>(args.points, place.row, first, count, points);
+        if (args.valid) {
+            u8* valid = args.valid + i64(place.row) * args.valid_strides[0];
+            store_flags(valid, args.valid_strides[1], first, count, good);
         }
-        __syncthreads();  // the lens is free again
+        store_points(args.out, place.row, place.tile, count, points, (float*)staged);
+        __syncthreads();  // what is staged is free again
     }
 }

@@ -36,7 +36,7 @@ pub(crate) static PIXEL_KERNELS: KernelFamily = KernelFamily {
     headers: &GROUP_HEADERS,
     variants: || vec![0],
     entry: |_| "rc_voxelize_pixels".to_owned(),
-    options: |_| PointArgs::options::<PixelVoxelArgs>(PointArgs::KINDS - 1),
+    options: |_| PointArgs::options::<PixelVoxelArgs>(PointArgs::PIXELS),
 };
 
 /// The result's type, as [`GatherDims`] has it: that of both, else double or float.
