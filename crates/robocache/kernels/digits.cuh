@@ -28,7 +28,9 @@ inline void add_digits(const DigitArgs& args, const u32* counts) {
 
 // So many keys that are the same.
 template <class Key> void count_digits(const DigitArgs& args, u32* counts, Key key, u32 times) {
-    for (u32 pass = 0; pass < args.passes; pass++) atomicAdd(counts + pass * DIGITS + digit_of(key, pass), times);
+    #pragma unroll
+    for (u32 pass = 0; pass < sizeof(Key); pass++)
+        if (pass < u32(args.passes)) atomicAdd(counts + pass * DIGITS + digit_of(key, pass), times);
 }
 
 }  // namespace rc

@@ -28,7 +28,7 @@ const ITEMS: [(bool, usize); 5] = [(false, 4), (false, 8), (false, 16), (true, 4
 const DIGITS: usize = 256;
 const THREADS: usize = 256;
 /// Fewer tiles than these leave multiprocessors idle; more make the way back longer.
-const FEW_TILES: usize = 256;
+const FEW_TILES: usize = 128;
 /// A tile's word holds a count in 30 bits.
 const MOST_KEYS: usize = (1 << 30) - 1;
 

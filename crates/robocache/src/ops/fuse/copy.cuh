@@ -60,7 +60,7 @@ template <int BYTES, class Index> void copy_or_blend(const Args& args, const Par
 inline void write_zeros(const Args& args, const Part& part) {
     typedef Raw<sizeof(Out)>::Type Zero;
     const Zero zero = {};
-    for (u32 t = part.t; t < part.count; t += part.step) __stcs((Zero*)(part.out + i64(t) * args.out_strides[1]), zero);
+    for (u32 t = part.t; t < part.count; t += part.step) *(Zero*)(part.out + i64(t) * args.out_strides[1]) = zero;
 }
 
 // Copies, or blends along lines, units of as many bytes as one access takes.
@@ -106,7 +106,7 @@ template <int BYTES, int COUNT> void write_units(const Args& args, bool blends, 
         for (int i = 0; i < COUNT; i++) units[i] = missing<Out, Unit>(args.missing);
     }
     #pragma unroll
-    for (int i = 0; i < COUNT; i++) __stcs((typename Raw<BYTES>::Type*)(out + from + i * STEP), units[i].raw);
+    for (int i = 0; i < COUNT; i++) *(typename Raw<BYTES>::Type*)(out + from + i * STEP) = units[i].raw;
 }
 
 // Segments of whole steps of a warp, of values in shared memory: a warp writes a target after the other.

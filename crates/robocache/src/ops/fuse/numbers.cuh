@@ -83,7 +83,7 @@ template <class T, class W, int V> void store_as(u8* place, const W (&numbers)[V
     Pack<T, V> pack;
     #pragma unroll
     for (int i = 0; i < V; i++) put(pack.items[i], numbers[i]);
-    __stcs((typename Raw<int(sizeof(T)) * V>::Type*)place, pack.raw);
+    *(typename Raw<int(sizeof(T)) * V>::Type*)place = pack.raw;
 }
 
 template <class W, int V> void store_group(const Args& args, u8* place, const W (&numbers)[V]) {

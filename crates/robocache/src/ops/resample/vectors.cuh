@@ -135,7 +135,7 @@ void copy_batch(const Values& values, u8* out, Index out_stride, u64 none, Picks
         } else {
             result = pick.weight == pick.weight ? first[u] : missing<Cell, Vector>(none);
         }
-        __stcs((typename Raw<BYTES>::Type*)step_to(out, t + u * step, out_stride), result.raw);
+        *(typename Raw<BYTES>::Type*)step_to(out, t + u * step, out_stride) = result.raw;
     }
 }
 

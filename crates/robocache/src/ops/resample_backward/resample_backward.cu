@@ -116,9 +116,8 @@ inline bool read_length(const void* lengths, bool wide, i64 offset, i64 most, i6
 
 // Whether resample took the row. All threads of the block take part and get the same answer.
 template <class Row> bool row_is_good(const Args& args, const Row& stamps, const Stamps<Stamp>& targets) {
-    bool bad = false;
     // NaN compares as out of order, so sorted stamps are finite when both ends are.
-    for (typename Row::Index i = threadIdx.x; i + 1 < stamps.length; i += blockDim.x) bad |= !(stamps.at(i) <= stamps.at(i + 1));
+    bool bad = has_bad_pair(stamps, threadIdx.x, blockDim.x);
     const Stamp low = stamps.at(0), high = stamps.at(stamps.length - 1);
     bad |= !is_finite(low) || !is_finite(high) || is_coarse(low) || is_coarse(high);
     if (args.extrapolate == ERROR)
@@ -158,15 +157,27 @@ void find_window(const Args& args, const Row& stamps, const Stamps<Stamp>& targe
     const Stamp low = has_low ? stamps.at(before) : Stamp(0), high = has_high ? stamps.at(after) : Stamp(0);
     if (threadIdx.x == 0) state.last = has_high && targets.at(0) > high ? 0 : targets.length;
     __syncthreads();
+    const int AT_ONCE = 4;  // targets that are on their way
     bool disorder = false;
-    for (i64 i = threadIdx.x; i < targets.length; i += blockDim.x) {
-        const Stamp target = targets.at(i);
-        const bool ends = i + 1 == targets.length;
-        const Stamp next = ends ? target : targets.at(i + 1);
-        disorder |= !ends && !(target <= next);
-        // In order, each of these is true for one target at most; else what they leave does not matter.
-        if (has_low && target < low && (ends || !(next < low))) atomicMax(&state.first, i + 1);
-        if (has_high && !ends && !(target > high) && next > high) atomicMin(&state.last, i + 1);
+    for (i64 base = threadIdx.x; base < targets.length; base += i64(blockDim.x) * AT_ONCE) {
+        Stamp own[AT_ONCE], others[AT_ONCE];
+        #pragma unroll
+        for (int u = 0; u < AT_ONCE; u++) {
+            const i64 i = min(base + i64(blockDim.x) * u, targets.length - 1);
+            own[u] = targets.at(i);
+            others[u] = targets.at(min(i + 1, targets.length - 1));
+        }
+        #pragma unroll
+        for (int u = 0; u < AT_ONCE; u++) {
+            const i64 i = base + i64(blockDim.x) * u;
+            if (i >= targets.length) break;
+            const Stamp target = own[u], next = others[u];
+            const bool ends = i + 1 == targets.length;
+            disorder |= !ends && !(target <= next);
+            // In order, each of these is true for one target at most; else what they leave does not matter.
+            if (has_low && target < low && (ends || !(next < low))) atomicMax(&state.first, i + 1);
+            if (has_high && !ends && !(target > high) && next > high) atomicMin(&state.last, i + 1);
+        }
     }
     if (__syncthreads_or(disorder) && threadIdx.x == 0) {
         state.first = 0;
@@ -325,8 +336,7 @@ template <class Row> void look_at(const Args& args, i64 row, i64 start, u32 coun
                               args.target_count, targets);
     __syncthreads();  // Nobody reads the last row any more.
     if (args.flags & STAGE) {
-        const Stamps<Stamp> given = {args.times + row * args.time_strides[0], args.time_strides[1], samples};
-        for (i64 i = threadIdx.x; i < samples; i += blockDim.x) staged[i] = given.at(i);
+        stage(Stamps<Stamp>{args.times + row * args.time_strides[0], args.time_strides[1], samples}, staged);
     }
     if (threadIdx.x == 0) state = {samples, targets, 0, 0, true};
     __syncthreads();
@@ -363,7 +373,7 @@ template <class Row> void work(const Args& args, unsigned char* shared) {
     Pick* picks = (Pick*)shared;
     u32* from = (u32*)(picks + args.piece);
     u32* to = from + args.tile;
-    Stamp* staged = (Stamp*)(to + args.tile);
+    Stamp* staged = (Stamp*)(to + args.tile);  // at 16 bytes: piece and tile are even
 
 #if RC_WALKS
     {

@@ -78,11 +78,8 @@ impl Op for Unproject<'_> {
             return Ok(());
         }
         let points = PointArgs::new(&PointSource::Depth(self.image), None, cloud, false, 0, launcher)?;
-        let rest = Rest {
-            out: PointsOut::new(output),
-            valid,
-            valid_strides: valid_strides.map(|stride| stride as i64),
-        };
+        let rest =
+            Rest { out: PointsOut::new(output), valid, valid_strides: valid_strides.map(|stride| stride as i64) };
         let grid = Grid { shared: PointsOut::staged(DType::F32), ..points.grid() };
         // SAFETY: the views were checked against dims and live on this GPU; the framework keeps
         // them until the stream has passed.

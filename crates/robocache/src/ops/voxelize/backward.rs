@@ -5,10 +5,12 @@
 //! it (the first NaN, where there is one). Nothing is added up, so the bits are the same on every run
 //! and every backend.
 
+use super::divide::Divisor;
 use super::reduce::{Features, Members};
-use super::reduce_cuda::FeatureArgs;
+use super::reduce_cuda::{FeatureArgs, VECTOR_COLUMNS};
 use super::sparse::row_major;
 use super::sparse_cpu::Groups;
+use super::sparse_cuda::{GROUP_HEADERS, GroupsArgs, WARPS, rows_of_warp};
 use super::{Reduce, check_features};
 use crate::cpu::{Shared, for_each};
 use crate::cuda::{Grid, KernelFamily, Launcher, clear};
@@ -17,7 +19,7 @@ use crate::ops::depth::PointSource;
 use crate::ops::rows::Batch;
 use crate::ops::scalar::{FLOATS, Real, Scalar, float_number, with_float};
 use crate::tensor::TensorRef;
-use crate::{Context, Op, OutputSpec, Outputs, Result, ensure};
+use crate::{Context, Error, Op, OutputSpec, Outputs, Result, ensure};
 
 /// Groups of a task on the host.
 const TASK_ROWS: usize = 256;
@@ -55,14 +57,22 @@ pub struct BackwardDims {
     rows: usize,
 }
 
-/// The kernels, by the features' type.
+/// The kernels, by the features' type and whether several columns can be written at once.
 pub(crate) static BACKWARD_KERNELS: KernelFamily = KernelFamily {
     source: include_str!("backward.cu"),
-    headers: &[("fold.cuh", include_str!("fold.cuh"))],
-    variants: || (0..4).collect(),
-    entry: |number| format!("rc_voxelize_backward_{}", FLOATS[number as usize % 4].0),
+    headers: &GROUP_HEADERS,
+    variants: || (0..8).collect(),
+    entry: |number| {
+        let columns = ["scalar", "vector"][number as usize / 4 % 2];
+        format!("rc_voxelize_backward_{columns}_{}", FLOATS[number as usize % 4].0)
+    },
     options: |number| {
-        vec![format!("-DRC_FEATURE={}", FLOATS[number as usize % 4].1), format!("-DRC_ARGS_SIZE={}", size_of::<Args>())]
+        let columns = if number < 4 { 1 } else { VECTOR_COLUMNS[number as usize % 4] };
+        vec![
+            format!("-DRC_FEATURE={}", FLOATS[number as usize % 4].1),
+            format!("-DRC_COLUMNS={columns}"),
+            format!("-DRC_ARGS_SIZE={}", size_of::<Args>()),
+        ]
     },
 };
 
@@ -71,20 +81,23 @@ pub(crate) static BACKWARD_KERNELS: KernelFamily = KernelFamily {
 #[derive(Clone, Copy)]
 struct Args {
     features: FeatureArgs,
-    cells: *const i64,
-    starts: *const i32,
-    order: *const i32,
-    count: *const i64,
+    groups: GroupsArgs,
     grad: *const u8,
     out: *mut u8,
-    rows: u64,
-    total: u64,
-    width: i64,
+    vectors: Divisor,
+    grad_rows: u64,
+    tiles: u64,
+    rows: u32,
+    width: u32,
     grad_kind: u32,
     reduce: u32,
-    sparse: u32,
+    flags: u32,
     padding: u32,
 }
+
+/// Mirror `Flags` in backward.cu.
+const SPARSE: u32 = 1;
+const SAME_TYPE: u32 = 2;
 
 impl Op for VoxelizeBackward<'_> {
     const NAME: &'static str = "voxelize_backward";
@@ -136,28 +149,38 @@ impl Op for VoxelizeBackward<'_> {
         if bytes == 0 && !launcher.only_loads() {
             return Ok(());
         }
+        let (dtype, total) = (self.features.dtype(), dims.cloud.total());
+        let width = u32::try_from(dims.width).map_err(|_| Error::invalid("features", "too many columns"))?;
+        let float = u32::from(float_number(dtype));
+        let columns = VECTOR_COLUMNS[float as usize];
+        let vector = dims.width.is_multiple_of(columns) && (target as usize).is_multiple_of(16);
+        let vectors = if vector { dims.width / columns } else { dims.width };
+        let same = self.grad.dtype() == dtype && (!vector || (self.grad.data() as usize).is_multiple_of(16));
+        let groups = if self.sparse { dims.rows.min(total) } else { total } as u64;
+        let rows = rows_of_warp(groups, vectors, launcher);
+        let flag = |set: bool, flag: u32| if set { flag } else { 0 };
         let args = Args {
             features: FeatureArgs::new(&self.features, dims.feature_strides, &dims.cloud),
-            cells: self.cells.data().cast(),
-            starts: self.starts.data().cast(),
-            order: self.order.data().cast(),
-            count: self.count.data().cast(),
+            groups: GroupsArgs::of([&self.cells, &self.starts, &self.order, &self.count], groups as usize, total),
             grad: self.grad.data(),
             out: target,
-            rows: dims.rows as u64,
-            total: dims.cloud.total() as u64,
-            width: dims.width as i64,
+            vectors: Divisor::new(vectors as u64),
+            grad_rows: dims.rows as u64,
+            tiles: groups.div_ceil(WARPS * rows),
+            rows: rows as u32,
+            width,
             grad_kind: u32::from(float_number(self.grad.dtype())),
             reduce: self.reduce as u32,
-            sparse: u32::from(self.sparse),
+            flags: flag(self.sparse, SPARSE) | flag(same, SAME_TYPE),
             padding: 0,
         };
-        let grid = Grid { shared: 256 * 12, ..Grid::for_blocks(args.total.div_ceil(64).min(1 << 16)) };
+        // As the kernel lays it out: a word for each warp and for each lane.
+        let grid = Grid { shared: 4 * (8 + 256), ..Grid::for_blocks(args.tiles) };
         // SAFETY: the views were checked against dims and live on this GPU; the framework keeps them
         // until the stream has passed. The kernel clamps what it reads of the groups.
         unsafe {
             clear(launcher, &[(target, bytes)])?;
-            launcher.launch(&BACKWARD_KERNELS, u32::from(float_number(self.features.dtype())), grid, &args)
+            launcher.launch(&BACKWARD_KERNELS, float + if vector { 4 } else { 0 }, grid, &args)
         }
     }
 }

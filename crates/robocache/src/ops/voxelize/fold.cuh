@@ -37,6 +37,12 @@ inline double number_of(i64 order, bool least) {
     return __longlong_as_double(order ^ ((order >> 63) & 0x7fffffffffffffffll));
 }
 
+// x / count. A power of two divides by a multiplication, with the same bits.
+inline double divide_by_count(double x, u32 count) {
+    if ((count & (count - 1)) == 0) return x * __longlong_as_double(i64(1023 + __clz(count) - 31) << 52);
+    return x / double(count);
+}
+
 // What was seen so far: a sum, or the greatest order; as bits, so that both go through shared memory.
 struct Fold {
     u32 reduce;
@@ -49,7 +55,7 @@ struct Fold {
     double finish(u64 total, u32 count) const {
         if (!sums()) return number_of(i64(total), reduce == MIN);
         const double sum = __longlong_as_double(i64(total));
-        return reduce == MEAN ? sum / double(count) : sum;
+        return reduce == MEAN ? divide_by_count(sum, count) : sum;
     }
 };
 

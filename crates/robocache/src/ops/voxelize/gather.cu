@@ -61,13 +61,6 @@ inline Fold fold_of(const Args& args) {
 #endif
 }
 
-// What a total comes to. A power of two divides by a multiplication, with the same bits.
-inline double finish(const Fold& fold, u64 total, u32 count) {
-    if (fold.reduce == MEAN && (count & (count - 1)) == 0)
-        return __longlong_as_double(i64(total)) * __longlong_as_double(i64(1023 + __clz(count) - 31) << 52);
-    return fold.finish(total, count);
-}
-
 template <class Index> void place_of(const Args& args, Index cell, i64* place) {
     Index rest = cell, left = divide(args.z, rest);
     place[3] = i64(rest);
@@ -107,7 +100,7 @@ inline void write_totals(const Args& args, u64 at, const u64* totals, u32 count)
     const Fold fold = fold_of(args);
     double numbers[FOLD_V];
     #pragma unroll
-    for (int c = 0; c < FOLD_V; c++) numbers[c] = count ? finish(fold, totals[c], count) : 0.0;
+    for (int c = 0; c < FOLD_V; c++) numbers[c] = count ? fold.finish(totals[c], count) : 0.0;
     if (args.flags & SAME_TYPE) {
         Pack<T, FOLD_V> pack;
         #pragma unroll

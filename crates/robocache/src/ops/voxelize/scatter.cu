@@ -29,26 +29,23 @@ struct Args {
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
 
-// Whether all points of a warp lie in one cell, or in none.
-inline bool in_one_cell(const i64* cells) {
-    bool same = true;
-    #pragma unroll
-    for (int p = 1; p < PER_THREAD; p++) same &= cells[p] == cells[0];
-    const i64 first = __shfl_sync(~0u, cells[0], 0);
-    return __all_sync(~0u, same && cells[0] == first);
-}
-
 #if RC_MODE == 0
 typedef u32 Key;
 #else
 typedef u64 Key;
 #endif
 
-// Writes the keys of a thread's points, of which so many are there, and counts their digits.
-void write_keys(const Args& args, const i64* cells, u64 at, i64 there, u32* counts) {
-    Key keys[PER_THREAD];
+// Whether all points of a warp have the same key.
+inline bool in_one_cell(const Key* keys) {
+    bool same = true;
     #pragma unroll
-    for (int p = 0; p < PER_THREAD; p++) keys[p] = Key(cells[p] >= 0 ? u64(cells[p]) : args.nowhere);
+    for (int p = 1; p < PER_THREAD; p++) same &= keys[p] == keys[0];
+    const Key first = __shfl_sync(~0u, keys[0], 0);
+    return __all_sync(~0u, same && keys[0] == first);
+}
+
+// Writes the keys of a thread's points, of which so many are there, and counts their digits.
+void write_keys(const Args& args, const Key* keys, u64 at, i64 there, u32* counts) {
     Key* out = (Key*)args.cells + at;
     if (there >= PER_THREAD && at % PER_THREAD == 0) {
         const int WORDS = int(sizeof(keys)) / 4;
@@ -65,7 +62,7 @@ void write_keys(const Args& args, const i64* cells, u64 at, i64 there, u32* coun
     }
     // Crowds that come one after the other do not wait in line.
     const bool whole = __all_sync(~0u, there >= PER_THREAD);
-    if (whole && in_one_cell(cells)) {
+    if (whole && in_one_cell(keys)) {
         if ((threadIdx.x & 31) == 0) count_digits(args.digits, counts, keys[0], 32 * PER_THREAD);
         return;
     }
@@ -87,19 +84,20 @@ extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant
         const i64 first = i64(tile) * TILE_POINTS + threadIdx.x * PER_THREAD;
         Compute points[PER_THREAD][3];
         load_points<Point>(args.cloud, row, first, length, points);
-        i64 cells[PER_THREAD];
+        Key keys[PER_THREAD];
+        find_cells<PER_THREAD>(args.grid, points, keys);
         u32 lost = 0;
         #pragma unroll
         for (int p = 0; p < PER_THREAD; p++) {
-            cells[p] = find_cell(args.grid, points[p]);
-            if (cells[p] >= 0) cells[p] += i64(row * args.grid.cells);
-            else lost += first + p < length;
+            const bool inside = keys[p] != Key(~Key(0));
+            lost += !inside && first + p < length;
+            keys[p] = inside ? keys[p] + Key(row * args.grid.cells) : Key(args.nowhere);
         }
         if (args.dropped) {
             lost = __reduce_add_sync(~0u, lost);
             if (lost && (threadIdx.x & 31) == 0) add_to(args.dropped + row, u64(lost));
         }
-        write_keys(args, cells, row * u64(args.cloud.count) + u64(first), args.cloud.count - first, counts);
+        write_keys(args, keys, row * u64(args.cloud.count) + u64(first), args.cloud.count - first, counts);
     }
     add_digits(args.digits, counts);
 }

@@ -9,6 +9,7 @@ use super::reduce_cuda::{FeatureArgs, VECTOR_COLUMNS, whole_vectors};
 use super::sparse::{GatherDims, GatherTargets, GatherVoxels, GroupDims, GroupPoints, GroupTargets};
 use crate::cuda::{Grid, KernelFamily, Launcher, Parts, PointArgs, Sort, SortMemory};
 use crate::ops::scalar::{FLOATS, float_number};
+use crate::tensor::TensorRef;
 use crate::{Error, Outputs, Result};
 
 /// Groups of sorted points: by the keys' width and how many of them a thread has.
@@ -94,15 +95,27 @@ pub(super) struct GroupsArgs {
 
 impl GroupsArgs {
     pub(super) fn new(op: &GatherVoxels<'_>, dims: &GatherDims) -> Self {
+        Self::of([&op.cells, &op.starts, &op.order, &op.count], op.rows, dims.cloud.total())
+    }
+
+    /// What [`GroupPoints`] wrote of so many points, at most `rows` groups of it.
+    pub(super) fn of([cells, starts, order, count]: [&TensorRef<'_>; 4], rows: usize, total: usize) -> Self {
         Self {
-            cells: op.cells.data().cast(),
-            starts: op.starts.data().cast(),
-            order: op.order.data().cast(),
-            count: op.count.data().cast(),
-            rows: op.rows as u64,
-            total: dims.cloud.total() as u64,
+            cells: cells.data().cast(),
+            starts: starts.data().cast(),
+            order: order.data().cast(),
+            count: count.data().cast(),
+            rows: rows as u64,
+            total: total as u64,
         }
     }
+}
+
+/// How rows are handed to warps: at most so many to each, fewer where they are wide, and where there are few.
+pub(super) fn rows_of_warp(rows: u64, vectors: usize, launcher: &Launcher<'_>) -> u64 {
+    let most = (WARP_VECTORS / vectors.max(1)).clamp(1, 32);
+    let warps = u64::from(launcher.gpu().info().multiprocessors.max(1)) * FEW_WARPS;
+    rows.div_ceil(warps).clamp(1, most as u64)
 }
 
 /// Mirrors `Args` in gather.cu.
@@ -131,7 +144,7 @@ const FEW_CELLS: u32 = 2;
 const SAME_TYPE: u32 = 4;
 
 /// Warps of a block.
-const WARPS: u64 = 8;
+pub(super) const WARPS: u64 = 8;
 /// Vectors of a warp that are worth its start: four a lane.
 const WARP_VECTORS: usize = 128;
 /// Warps of a multiprocessor without which it waits for memory.
@@ -241,10 +254,7 @@ pub(super) fn gather(
     let vector = whole_vectors(&features, dims.feature_strides, dims.width, &dims.cloud);
     let float = u32::from(float_number(kind));
     let vectors = dims.width / if vector { VECTOR_COLUMNS[float as usize] } else { 1 };
-    // Fewer rows to a warp where they are wide, and where there are few.
-    let most = if targets.features.is_null() { 32 } else { (WARP_VECTORS / vectors.max(1)).clamp(1, 32) };
-    let warps = u64::from(launcher.gpu().info().multiprocessors.max(1)) * FEW_WARPS;
-    let rows = (op.rows as u64).div_ceil(warps).clamp(1, most as u64);
+    let rows = rows_of_warp(op.rows as u64, if targets.features.is_null() { 0 } else { vectors }, launcher);
     let flag = |set: bool, flag: u32| if set { flag } else { 0 };
     let same = dims.dtype == features.dtype() && (!vector || (targets.features as usize).is_multiple_of(16));
     let cells = u128::from(dims.cells) * dims.cloud.batch.max(1) as u128;
