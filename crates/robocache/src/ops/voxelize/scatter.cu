@@ -48,7 +48,7 @@ inline bool in_one_cell(const Key* keys) {
 void write_keys(const Args& args, const Key* keys, u64 at, i64 there, u32* counts) {
     Key* out = (Key*)args.cells + at;
     if (there >= PER_THREAD && at % PER_THREAD == 0) {
-        const int WORDS = int(sizeof(keys)) / 4;
+        const int WORDS = PER_THREAD * int(sizeof(Key)) / 4;
         union { Key keys[PER_THREAD]; u32 words[WORDS]; } raw;
         #pragma unroll
         for (int p = 0; p < PER_THREAD; p++) raw.keys[p] = keys[p];
