@@ -257,6 +257,13 @@ def test_out_is_written(device):
         out = out.to(device)
         assert call(out=out) is out
         assert_same_bits(out, call())
+        # Not where vectors begin, and with gaps.
+        for other in (
+            out.new_zeros(out.numel() + 1)[1:].view(out.shape),
+            out.new_zeros(*out.shape, 2)[..., 0],
+        ):
+            call(out=other)
+            assert_same_bits(other, out)
 
 
 # --- on a GPU ---------------------------------------------------------------------------------

@@ -261,11 +261,22 @@ def test_a_graph_of_forward_and_backward(reduce):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min"])
-def test_the_gpu_gives_the_bits_of_the_cpu(reduce):
+@pytest.mark.parametrize(
+    ("dtype", "grad_dtype", "width"),
+    [
+        (torch.float32, torch.float32, 3),
+        (torch.float32, torch.float32, 16),
+        (torch.float64, torch.float64, 6),
+        (torch.bfloat16, torch.bfloat16, 40),
+        (torch.float16, torch.float32, 8),
+    ],
+)
+def test_the_gpu_gives_the_bits_of_the_cpu(reduce, dtype, grad_dtype, width):
     for count in (1, 129, 4097, 100_000):
-        _, points, features = cloud("cpu", count=count, dtype=torch.float32)
+        _, points, features = cloud("cpu", count=count, width=width, dtype=dtype)
         points[0] = points[0, :1]  # one crowded cell
-        grad = torch.rand(2, 8, 8, 8, 3)
+        features[:, ::7, 0] = torch.nan
+        grad = torch.rand(2, 8, 8, 8, width).to(grad_dtype)
         want = voxelize_backward(points, features, grad, reduce=reduce, **GRID)
         got = voxelize_backward(points.cuda(), features.cuda(), grad.cuda(), reduce=reduce, **GRID)
         assert_same_bits(got, want, f"{reduce} {count}")

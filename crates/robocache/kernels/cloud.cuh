@@ -111,8 +111,8 @@ inline void store_flags(u8* row, i64 stride, i64 first, i64 count, u32 bits) {
 }
 
 // Writes the points of a block's tile, of which each thread holds four, and none past `count`. All threads of
-// the block call this; `staged` is shared memory for TILE_POINTS * 3 numbers, aligned to 16 bytes: the numbers
-// of a thread do not lie side by side with those of its neighbours, and would reach memory in pieces.
+// the block call this; `staged` is shared memory for TILE_POINTS * 3 numbers, aligned to 16 bytes: the vectors that
+// a warp would store at once lie three apart, and lines would reach memory in pieces.
 template <class T, class Compute>
 void store_points(const PointsOut& out, u64 row, u64 tile, i64 count, const Compute (*points)[3], T* staged) {
     const i64 begin = i64(tile) * TILE_POINTS, first = begin + threadIdx.x * PER_THREAD;

@@ -1,5 +1,5 @@
 // Points made from the pixels of depth images, four at a time by each thread, in place of a cloud in
-// memory: the interface is that of cloud.cuh, the bits are those of unproject.cu, which uses this too.
+// memory: the interface is that of cloud.cuh (and tells which are points), the bits are those of unproject.cu.
 // Host twin: src/ops/depth.rs, src/cuda/points.rs.
 #pragma once
 #include "rc.cuh"

@@ -67,25 +67,22 @@ inline i64 find_by_division(const GridArgs& grid, const float* point) {
     return inside ? cell : -1;
 }
 
-inline i64 find_cell(const GridArgs& grid, const double* point) { return find_by_division(grid, point); }
-inline i64 find_cell(const GridArgs& grid, const float* point) {
-    if (!grid.quick) return find_by_division(grid, point);
-    const u32 cell = find_quick(grid, point);
-    return cell == ~0u ? i64(-1) : i64(cell);
-}
-
 // The cells of N points; Cell holds those of a row, and ~0 for none.
-template <int N, class Compute, class Cell> void find_cells(const GridArgs& grid, Compute (*points)[3], Cell* cells) {
+template <int N, class Cell> void find_cells(const GridArgs& grid, double (*points)[3], Cell* cells) {
     #pragma unroll
     for (int p = 0; p < N; p++) cells[p] = Cell(find_by_division(grid, points[p]));
 }
-template <int N> void find_cells(const GridArgs& grid, float (*points)[3], u32* cells) {
+template <int N, class Cell> void find_cells(const GridArgs& grid, float (*points)[3], Cell* cells) {
     // Asked once, not for each point.
     if (grid.quick) {
         #pragma unroll
-        for (int p = 0; p < N; p++) cells[p] = find_quick(grid, points[p]);
+        for (int p = 0; p < N; p++) {
+            const u32 cell = find_quick(grid, points[p]);
+            cells[p] = cell == ~0u ? Cell(~Cell(0)) : Cell(cell);
+        }
     } else {
-        find_cells<N, float, u32>(grid, points, cells);
+        #pragma unroll
+        for (int p = 0; p < N; p++) cells[p] = Cell(find_by_division(grid, points[p]));
     }
 }
 

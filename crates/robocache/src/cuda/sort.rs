@@ -27,7 +27,7 @@ pub(crate) static SORT_KERNELS: KernelFamily = KernelFamily {
 const ITEMS: [(bool, usize); 5] = [(false, 4), (false, 8), (false, 16), (true, 4), (true, 8)];
 const DIGITS: usize = 256;
 const THREADS: usize = 256;
-/// Fewer tiles than these leave multiprocessors idle; more make the way back longer.
+/// The smallest tiles are taken that are no more than these: more make the way back longer.
 const FEW_TILES: usize = 128;
 /// A tile's word holds a count in 30 bits.
 const MOST_KEYS: usize = (1 << 30) - 1;

@@ -3,7 +3,7 @@
 use super::{DeviceBuffer, Gpu, Launcher, Scan, Sort, SortMemory, gpu, probe};
 use crate::DType;
 
-const COUNTS: [usize; 15] = [0, 1, 15, 16, 17, 127, 128, 129, 4095, 4096, 4097, 8191, 20_000, 300_003, 600_001];
+const COUNTS: [usize; 15] = [0, 1, 15, 16, 17, 127, 128, 129, 4095, 4096, 4097, 20_000, 200_001, 300_003, 600_001];
 
 fn some_gpu() -> Option<&'static Gpu> {
     match probe().and_then(|_| gpu(0, 0)) {

@@ -82,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) RC_ENTRY(const __grid_const
         for (int p = 0; p < PER_THREAD; p++)
             if (first + p < args.cloud.count) args.flags[row * u64(args.cloud.count) + u64(first + p)] = inside >> p & 1;
         // One more behind the last, so that the sums tell where the last row ends.
-        if (RC_STAGE == 1 && row == 0 && tile == 0 && threadIdx.x == 0)
+        if (row == 0 && tile == 0 && threadIdx.x == 0)
             args.flags[args.cloud.rows * u64(args.cloud.count)] = 0;
 #endif
     }

@@ -375,6 +375,7 @@ impl Plan {
         let chunk = vectors.div_ceil(chunks) as u32;
         // Samples that a block takes side by side.
         let slice = (THREADS / chunk).max(1);
+        // Even, so that what lies behind it in shared memory is aligned to 16 bytes.
         let mut tile = slice.next_multiple_of(2);
         let blocks = |tile: u32| samples.div_ceil(u64::from(tile)) * chunks * groups as u64;
         // Kernels that walk take large tiles; doubles, which walk too, would need twice the room for them.

@@ -373,7 +373,7 @@ template <class Row> void work(const Args& args, unsigned char* shared) {
     Pick* picks = (Pick*)shared;
     u32* from = (u32*)(picks + args.piece);
     u32* to = from + args.tile;
-    Stamp* staged = (Stamp*)(to + args.tile);  // at 16 bytes: piece and tile are even
+    Stamp* staged = (Stamp*)(to + args.tile);  // at 16 bytes: the tile is even
 
 #if RC_WALKS
     {

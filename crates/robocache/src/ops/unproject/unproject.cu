@@ -4,7 +4,7 @@
 // Determinism: the same bits on every run. Tolerance against the CPU: none, the same bits, but for
 //   the payload of NaN.
 //
-// RC_PIXELS: 1; RC_ARGS_SIZE.
+// RC_PIXELS: 1; RC_POINT: float; RC_ARGS_SIZE.
 #include "rc.cuh"
 #include "cloud.cuh"
 #include "depth.cuh"

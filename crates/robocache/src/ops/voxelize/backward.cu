@@ -1,7 +1,7 @@
 // The gradient of every cell handed on to its points. Host twin: backward.rs, which tells the rules.
 // Grid: one block of 256 threads per tile of groups, of which each warp has up to 32 that follow each other,
-//   in turns where there are too many. Most groups are of one or two points: lanes share the columns of
-//   all groups of their warp, and all warps the groups of many points.
+//   in turns where there are too many. Most groups are of one point: lanes share the columns of all those of
+//   their warp. Groups of several follow one after the other, and all warps share those of many points.
 // Preconditions: out is 0; Args as made by backward.rs; what the groups hold is clamped before it indexes.
 // Determinism: the same bits on every run. Tolerance against the CPU: none, the same bits, but for
 //   the payload of NaN.
@@ -143,10 +143,11 @@ inline void pick_few(const Args& args, u32 several, const Cell& cell, u32* chose
     __syncwarp();
     if (several >> lane & 1) chosen[__popc(several & ((1u << lane) - 1))] = lane;
     __syncwarp();
-    const u64 items = u64(__popc(several)) * args.width;
-    for (u64 base = 0; base < items; base += 32) {
-        const u64 item = min(base + lane, items - 1);
-        const u32 at = u32(item / args.width), column = u32(item - u64(at) * args.width), group = chosen[at];
+    const u32 items = __popc(several) * args.width;  // the host gives a warp few wide groups
+    #pragma unroll 1
+    for (u32 base = 0; base < items; base += 32) {
+        const u32 item = min(base + lane, items - 1);
+        const u32 at = item / args.width, column = item - at * args.width, group = chosen[at];
         const u64 row = __shfl_sync(~0u, cell.row, group);
         const u32 start = __shfl_sync(~0u, cell.run.start, group), count = __shfl_sync(~0u, cell.run.count, group);
         if (base + lane >= items) continue;

@@ -150,7 +150,8 @@ impl Op for VoxelizeBackward<'_> {
             return Ok(());
         }
         let (dtype, total) = (self.features.dtype(), dims.cloud.total());
-        let width = u32::try_from(dims.width).map_err(|_| Error::invalid("features", "too many columns"))?;
+        let width = u32::try_from(dims.width).ok().filter(|&width| width <= i32::MAX as u32);
+        let width = width.ok_or_else(|| Error::invalid("features", "too many columns"))?;
         let float = u32::from(float_number(dtype));
         let columns = VECTOR_COLUMNS[float as usize];
         let vector = dims.width.is_multiple_of(columns) && (target as usize).is_multiple_of(16);
