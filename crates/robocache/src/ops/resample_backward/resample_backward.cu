@@ -34,6 +34,8 @@ typedef Words<RC_BYTES> Vector;
 #define RC_CUBIC 1
 #define RC_SLERP 4
 #define RC_ROT6D 6
+// The usual case, see walk.cuh. All others need their registers for what they compute.
+#define RC_WALKS (RC_FORM == RC_WEIGHTED && !RC_PARTIAL && !RC_STRIDED)
 
 // Mirrors `Args` in cuda.rs. Strides of grad, values and out are in bytes, the last from one vector
 // or unit to the next; `steps` are those from number to number. All others are in elements.
@@ -157,7 +159,7 @@ void find_window(const Args& args, const Row& stamps, const Stamps<Stamp>& targe
     const Stamp low = has_low ? stamps.at(before) : Stamp(0), high = has_high ? stamps.at(after) : Stamp(0);
     if (threadIdx.x == 0) state.last = has_high && targets.at(0) > high ? 0 : targets.length;
     __syncthreads();
-    const int AT_ONCE = 4;  // targets that are on their way
+    const int AT_ONCE = RC_WALKS ? 4 : 1;  // targets that are on their way
     bool disorder = false;
     for (i64 base = threadIdx.x; base < targets.length; base += i64(blockDim.x) * AT_ONCE) {
         Stamp own[AT_ONCE], others[AT_ONCE];
@@ -310,7 +312,6 @@ inline Lane lane_of(const Args& args, u32 chunk) {
 }
 
 #include "add.cuh"
-#define RC_WALKS (RC_FORM == RC_WEIGHTED && !RC_PARTIAL && !RC_STRIDED)
 #if RC_WALKS
 #include "walk.cuh"
 #endif
@@ -336,7 +337,12 @@ template <class Row> void look_at(const Args& args, i64 row, i64 start, u32 coun
                               args.target_count, targets);
     __syncthreads();  // Nobody reads the last row any more.
     if (args.flags & STAGE) {
-        stage(Stamps<Stamp>{args.times + row * args.time_strides[0], args.time_strides[1], samples}, staged);
+        const Stamps<Stamp> given = {args.times + row * args.time_strides[0], args.time_strides[1], samples};
+#if RC_WALKS
+        stage(given, staged);
+#else
+        for (i64 i = threadIdx.x; i < samples; i += blockDim.x) staged[i] = given.at(i);
+#endif
     }
     if (threadIdx.x == 0) state = {samples, targets, 0, 0, true};
     __syncthreads();

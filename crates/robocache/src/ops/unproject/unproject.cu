@@ -20,7 +20,10 @@ struct Args {
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
 
-extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant__ Args args) {
+// Blocks of a multiprocessor, where the assembler would have more of them and spill registers; else its choice.
+const int BLOCKS = __CUDA_ARCH__ > 1030 ? 4 : 0;
+
+extern "C" __global__ void __launch_bounds__(256, BLOCKS) RC_ENTRY(const __grid_constant__ Args args) {
     extern __shared__ __align__(16) unsigned char staged[];
     const i64 count = args.points.count;
     const u64 units = args.points.rows * args.points.tiles;

@@ -50,7 +50,7 @@ const int FOLD_V = V > 2 ? V / 2 : V;
 // In crowded cells fewer still, so that more warps share them.
 const int CROWD_V = V > 2 ? 2 : 1;
 // Blocks of a multiprocessor: as many as spill no registers.
-const int BLOCKS = V == 4 && __CUDA_ARCH__ == 900 ? 5 : 4;
+const int BLOCKS = V == 4 && __CUDA_ARCH__ == 900 ? 5 : V == 8 && __CUDA_ARCH__ > 1030 ? 3 : 4;
 
 // Known when it is compiled but for the half of it, which costs nothing.
 inline Fold fold_of(const Args& args) {

@@ -116,7 +116,10 @@ template <class Cell> void mark_tile(const Args& args, u64 row, u64 tile) {
     mark(args, row * args.grid.cells, cells);
 }
 
-extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant__ Args args) {
+// Blocks of a multiprocessor, where the assembler would have more of them and spill registers; else its choice.
+const int BLOCKS = RC_PIXELS && RC_MODE == 0 && __CUDA_ARCH__ == 900 ? 5 : 0;
+
+extern "C" __global__ void __launch_bounds__(256, BLOCKS) RC_ENTRY(const __grid_constant__ Args args) {
     const u64 units = args.cloud.rows * args.cloud.tiles;
     u64 open = ~0ull;
     for (u64 unit = blockIdx.x; unit < units; unit += gridDim.x) {

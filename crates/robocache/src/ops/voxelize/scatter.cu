@@ -71,7 +71,10 @@ void write_keys(const Args& args, const Key* keys, u64 at, i64 there, u32* count
         if (p < there) count_digits(args.digits, counts, keys[p], 1);
 }
 
-extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant__ Args args) {
+// Blocks of a multiprocessor, where the assembler would have more of them and spill registers; else its choice.
+const int BLOCKS = RC_PIXELS && RC_MODE == 1 && __CUDA_ARCH__ > 1030 ? 4 : 0;
+
+extern "C" __global__ void __launch_bounds__(256, BLOCKS) RC_ENTRY(const __grid_constant__ Args args) {
     extern __shared__ __align__(16) unsigned char shared[];
     u32* counts = (u32*)shared;  // [passes][256]
     clear_digits(args.digits, counts);
