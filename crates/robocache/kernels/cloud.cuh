@@ -127,23 +127,12 @@ void store_points(const PointsOut& out, u64 row, u64 tile, i64 count, const Comp
         return;
     }
     const int BYTES = sizeof(T) == 2 ? 8 : 16, VECTORS = int(sizeof(T)) * 12 / BYTES;
-    typedef Group<T> Numbers;
-    Words<BYTES> own[VECTORS];
+    typedef typename Raw<BYTES>::Type Piece;
+    union { T numbers[12]; Piece pieces[VECTORS]; } own;
     #pragma unroll
-    for (int i = 0; i < 12; i += Numbers::NUMBERS) {
-        Compute numbers[Numbers::NUMBERS];
-        u32 words[Numbers::WORDS];
-        #pragma unroll
-        for (int k = 0; k < Numbers::NUMBERS; k++) numbers[k] = points[(i + k) / 3][(i + k) % 3];
-        Numbers::narrow(numbers, words);
-        #pragma unroll
-        for (int k = 0; k < Numbers::WORDS; k++) {
-            const int word = i / Numbers::NUMBERS * Numbers::WORDS + k;
-            own[word / (BYTES / 4)].words[word % (BYTES / 4)] = words[k];
-        }
-    }
+    for (int i = 0; i < 12; i++) narrow(points[i / 3][i % 3], own.numbers[i]);
     #pragma unroll
-    for (int i = 0; i < VECTORS; i++) ((typename Raw<BYTES>::Type*)staged)[threadIdx.x * VECTORS + i] = own[i].raw;
+    for (int i = 0; i < VECTORS; i++) ((Piece*)staged)[threadIdx.x * VECTORS + i] = own.pieces[i];
     __syncthreads();
     const int WIDE = 16 / int(sizeof(T));
     const int numbers = int(min(i64(TILE_POINTS), count - begin)) * 3, whole = numbers / WIDE;
