@@ -23,6 +23,7 @@ pub(crate) struct Input<'py> {
     pub(crate) framework: Framework,
     description: Description,
     read_only: bool,
+    zeroed: bool,
     /// The copy that the description speaks of, or what DLPack lent.
     _keep: Keep<'py>,
     name: &'static str,
@@ -52,14 +53,14 @@ impl<'py> Input<'py> {
         Self::describe(name, object, Some(stream.handle)).map_err(|error| error.argument(name))
     }
 
-    /// Describes an output that was just allocated.
-    pub(crate) fn fresh(name: &'static str, object: Bound<'py, PyAny>) -> Result<Self> {
+    /// Describes an output that was just allocated; `zeroed` where all its elements are 0.
+    pub(crate) fn fresh(name: &'static str, object: Bound<'py, PyAny>, zeroed: bool) -> Result<Self> {
         let Some(torch) = torch::Torch::of(&object) else {
-            return Self::new(name, &object);
+            return Ok(Self { zeroed, ..Self::new(name, &object)? });
         };
         let Described { description, read_only, keep } =
             torch.describe_plain(name, &object).map_err(|error| error.argument(name))?;
-        Ok(Self { object, framework: Framework::Torch, description, read_only, _keep: keep, name })
+        Ok(Self { object, framework: Framework::Torch, description, read_only, zeroed, _keep: keep, name })
     }
 
     /// As [`Input::on_stream`] for an argument that may be `None`.
@@ -82,7 +83,7 @@ impl<'py> Input<'py> {
             (Framework::NumPy, numpy::convert(name, object)?)
         };
         let Described { description, read_only, keep } = described;
-        Ok(Self { object: object.clone(), framework, description, read_only, _keep: keep, name })
+        Ok(Self { object: object.clone(), framework, description, read_only, zeroed: false, _keep: keep, name })
     }
 
     /// The type of the data.
@@ -116,6 +117,8 @@ impl<'py> Input<'py> {
         }
         let Description { data, dtype, device, layout } = self.description;
         // SAFETY: as for `view`; writing races are the caller's, as with every framework's `out=`.
-        unsafe { TensorMut::from_raw(data, dtype, device, layout) }.map_err(|error| error.argument(self.name))
+        let view = unsafe { TensorMut::from_raw(data, dtype, device, layout) };
+        let view = view.map_err(|error| error.argument(self.name))?;
+        Ok(if self.zeroed { view.zeroed() } else { view })
     }
 }

@@ -7,7 +7,7 @@ use robocache::{Context, DType, Device, Error, ErrorKind, Op, OutputSpec, Prepar
 use crate::cuda::{self, Stream};
 use crate::input::{Framework, Input};
 use crate::torch::Torch;
-use crate::{enter, errors};
+use crate::{enter, errors, numpy};
 
 /// Allocates what `prepared` asks for like `like`, or takes the caller's `out`, runs the op
 /// without the interpreter, and returns the results.
@@ -27,14 +27,16 @@ pub(crate) fn run<'py, O: Op>(
         outputs.push(match given.get(index) {
             Some(object) => Input::on_stream(spec.name, object, stream).map_err(fail)?,
             None => {
-                let object = stream.during(like, || allocate(py, spec, like, prepared.device())).map_err(|error| {
+                let device = prepared.device();
+                let zeroed = gets_zeros(spec, device);
+                let object = stream.during(like, || allocate(py, spec, like, device, zeroed)).map_err(|error| {
                     if errors::is_out_of_memory(py, &error) {
                         fail(errors::from_python(py, ErrorKind::OutOfMemory, spec.name, &error))
                     } else {
                         error
                     }
                 })?;
-                Input::fresh(spec.name, object).map_err(fail)?
+                Input::fresh(spec.name, object, zeroed).map_err(fail)?
             }
         });
     }
@@ -74,11 +76,26 @@ fn caller_outputs<'py>(out: Option<&Bound<'py, PyAny>>, specs: &[OutputSpec]) ->
     Ok(tuple.iter().collect())
 }
 
-fn allocate<'py>(py: Python<'py>, spec: &OutputSpec, like: &Input<'py>, device: Device) -> PyResult<Bound<'py, PyAny>> {
+/// From so many bytes on, a result is in fresh pages at every call: glibc, for one, keeps no larger memory for the
+/// next. The system has cleared them, and ops that know it need not do so again.
+const ALWAYS_FRESH: usize = 32 << 20;
+
+fn gets_zeros(spec: &OutputSpec, device: Device) -> bool {
+    spec.zeros && device == Device::Cpu && spec.layout.count() * spec.dtype.size() >= ALWAYS_FRESH
+}
+
+fn allocate<'py>(
+    py: Python<'py>,
+    spec: &OutputSpec,
+    like: &Input<'py>,
+    device: Device,
+    zeroed: bool,
+) -> PyResult<Bound<'py, PyAny>> {
     match (like.framework, Torch::loaded(py)) {
+        (Framework::Torch, Some(torch)) if zeroed => torch.allocate_zeros(spec, like),
         (Framework::Torch, Some(torch)) => torch.allocate(spec, like),
         (Framework::DlPack, _) if device != Device::Cpu => cuda::allocate_cupy(py, spec, &like.object),
-        _ => crate::numpy::allocate(py, spec, &like.object),
+        _ => numpy::allocate(py, spec, &like.object, zeroed),
     }
 }
 

@@ -12,7 +12,10 @@ use robocache::tensor::dlpack::{DlDevice, DlTensor, ExchangeApi, MAJOR_VERSION, 
 use robocache::{DType, Device, ErrorKind, MAX_RANK, OutputSpec, Result};
 
 use crate::input::{Described, Input, Keep};
-use crate::{dlpack, errors};
+use crate::{dlpack, errors, numpy};
+
+/// How torch aligns its own memory.
+const ALIGN: usize = 64;
 
 /// What is known about the torch in this process.
 pub(crate) struct Torch {
@@ -169,6 +172,16 @@ impl Torch {
         let options = PyDict::new(py);
         options.set_item("dtype", py.import("torch")?.getattr(spec.dtype.name())?)?;
         like.object.call_method(intern!(py, "new_empty"), (shape,), Some(&options))
+    }
+
+    /// A new tensor of zeros on the host, for a large output. torch's own would be written, NumPy's is not touched.
+    pub(crate) fn allocate_zeros<'py>(&self, spec: &OutputSpec, like: &Input<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let py = like.object.py();
+        let torch = py.import("torch")?;
+        let bytes = numpy::zero_bytes(py, spec.layout.count() * spec.dtype.size(), ALIGN)?;
+        let tensor = torch.call_method1("from_numpy", (bytes,))?;
+        let tensor = tensor.call_method1("view", (torch.getattr(spec.dtype.name())?,))?;
+        tensor.call_method1("view", (PyTuple::new(py, spec.layout.shape())?,))
     }
 
     /// A new tensor for an output, from torch's own allocator. `like` is a tensor on the same device.

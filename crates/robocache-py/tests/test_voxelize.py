@@ -170,6 +170,40 @@ def test_out_is_written_and_returned(device):
     assert int(memory[0]) == 9
 
 
+LARGE = ("bool", "uint8", "float16", "bfloat16", "float32", "float64")
+
+
+@pytest.mark.parametrize("framework", ["torch", "numpy"])
+@pytest.mark.parametrize("dtype", LARGE)
+def test_large_results_are_whole(dtype, framework):
+    """They lie in pages that the system has cleared, and only cells with points are written."""
+    points = torch.rand(2, 5000, 3, generator=torch.Generator().manual_seed(5)) * 1.1
+    given = points if framework == "torch" else points.numpy()
+    kind = getattr(torch, dtype)
+    shape = (36 * 8 // torch.empty(0, dtype=kind).element_size(), 256, 256)
+    options = {"origin": (0, 0, 0), "voxel_size": 1 / 256, "shape": shape, "dtype": dtype}
+    for fill in (0, 1):
+        want = torch.full((2, *shape), 1, dtype=kind)
+        rc.voxelize(points, out=want, fill=fill, **options)
+        for _ in range(2):  # The memory of the first is not that of the second as it was left.
+            got = rc.voxelize(given, fill=fill, **options)
+            assert_same_bits(got if framework == "torch" else to_torch(got), want)
+            got[:] = 1
+    if framework == "torch":
+        assert got.data_ptr() % 64 == 0 and got.is_contiguous() and got.storage_offset() == 0
+
+
+@pytest.mark.parametrize("reduce", ["mean", "max"])
+def test_large_results_of_features_are_whole(reduce):
+    generator = torch.Generator().manual_seed(6)
+    points = torch.rand(3000, 3, generator=generator)
+    features = torch.randn(3000, 4, generator=generator)
+    options = {"origin": (0, 0, 0), "voxel_size": 1 / 130, "shape": (130, 130, 130)}
+    want = torch.full((130, 130, 130, 4), 7.0)
+    rc.voxelize(points, features, reduce=reduce, out=want, **options)
+    assert_same_bits(rc.voxelize(points, features, reduce=reduce, **options), want)
+
+
 def test_out_must_not_overlap_the_points():
     memory = torch.zeros(2 * 512, dtype=torch.float32)
     points = memory[: 99 * 3].view(99, 3)

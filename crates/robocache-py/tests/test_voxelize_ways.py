@@ -48,7 +48,8 @@ def test_cells_stored_in_a_small_grid(kind, dtype):
     for fill in (0, 1) if dtype == "u8" else (0, -2):
         for point in (torch.float32, torch.float64, torch.float16):
             points = cloud(kind, 3, 1777, 13.0).to(point)
-            assert_gpu_is_cpu(points, f"{fill}", shape=(13, 15, 11), dtype=dtype, fill=fill)
+            for shape in ((13, 15, 11), (12, 16, 11)):  # The second is made of whole words.
+                assert_gpu_is_cpu(points, f"{fill} {shape}", shape=shape, dtype=dtype, fill=fill)
     out = torch.full((13 * 15 * 11 * 3 + 1,), 1, dtype=torch.uint8, device="cuda")
     points = cloud(kind, 3, 1777, 13.0)
     view = out[1:].view(3, 13, 15, 11)  # not aligned to vectors
@@ -63,12 +64,13 @@ def test_cells_stored_in_a_small_grid(kind, dtype):
 def test_bits_of_a_large_grid(kind, dtype):
     """Rows that start in the middle of a word, and an end that is no whole vector."""
     lengths = torch.tensor([20_000, 0, 777])
-    shape = (211, 201, 203) if dtype == "u8" else (151, 149, 163)
+    sizes = {"u8": (241, 231, 233), "f16": (193, 181, 185)}
+    shape = sizes.get(dtype, (151, 149, 163))
     for fill in (0, 1):
         points = cloud(kind, 3, 20_000, 149.0)
         assert_gpu_is_cpu(points, lengths=lengths, shape=shape, dtype=dtype, fill=fill)
     if dtype == "u8":
-        memory = torch.full((3 * 211 * 201 * 203 + 3,), 9, dtype=torch.uint8, device="cuda")
+        memory = torch.full((3 * 241 * 231 * 233 + 3,), 9, dtype=torch.uint8, device="cuda")
         view = memory[3:].view(3, *shape)
         rc.voxelize(points.cuda(), **UNIT, shape=shape, out=view)
         assert_same_bits(view, rc.voxelize(points, **UNIT, shape=shape))
@@ -80,7 +82,7 @@ def test_bits_of_a_large_grid(kind, dtype):
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_made_by_clusters(kind, dtype):
     """Enough rows for all multiprocessors: a part of a chunk, one part, several, and rows cut short."""
-    rows = 70
+    rows = 150
     lengths = torch.randint(0, 500, (rows,), generator=torch.Generator().manual_seed(1))
     lengths[:2] = torch.tensor([499, 0])
     for shape in ((64, 64, 64), (65, 63, 64), (128, 33, 67)):
@@ -98,6 +100,27 @@ def test_rows_made_by_clusters(kind, dtype):
     rc.voxelize(points.cuda(), **UNIT, shape=(64, 64, 64), out=view)
     assert_same_bits(view, rc.voxelize(points, **UNIT, shape=(64, 64, 64)))
     assert int(memory[0]) == 9
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["f16", "f32", "f64"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_large_grids_of_features(kind, dtype):
+    """Empty cells hold `fill`, all others what the CPU writes."""
+    points = cloud(kind, 2, 70_001, 90.0)
+    features = torch.randn(2, 70_001, 4, generator=torch.Generator().manual_seed(2))
+    shape = {"f16": (90, 160, 160), "f32": (90, 110, 112), "f64": (90, 80, 81)}[dtype]
+    for fill in (0, -1.5):
+        want = rc.voxelize(
+            points, features, **UNIT, shape=shape, reduce="max", dtype=dtype, fill=fill
+        )
+        for skip in (0, 1):  # 1: not aligned to vectors
+            memory = torch.full((want.numel() + skip,), 7, dtype=want.dtype, device="cuda")
+            view = memory[skip:].view(want.shape)
+            there = (points.cuda(), features.cuda())
+            rc.voxelize(*there, **UNIT, shape=shape, reduce="max", dtype=dtype, fill=fill, out=view)
+            assert_same_bits(view, want, f"{fill} {skip}")
+            assert skip == 0 or float(memory[0]) == 7
 
 
 @pytest.mark.gpu

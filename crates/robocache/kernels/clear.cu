@@ -8,9 +8,9 @@ using namespace rc;
 
 // Mirrors `ClearArgs` in clear.rs.
 struct Args {
-    u8* areas[3];
-    u64 bytes[3];
-    u64 patterns[3];
+    u8* areas[4];
+    u64 bytes[4];
+    u64 patterns[4];
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
 
@@ -20,7 +20,7 @@ const int VECTORS = 4;
 extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant__ Args args) {
     const u64 thread = u64(blockIdx.x) * 256 + threadIdx.x, threads = u64(gridDim.x) * 256;
     #pragma unroll
-    for (int a = 0; a < 3; a++) {
+    for (int a = 0; a < 4; a++) {
         const u64 bytes = args.bytes[a], pattern = args.patterns[a];
         if (bytes == 0) continue;
         u8* area = args.areas[a];

@@ -62,6 +62,9 @@ inline void add_to(i32* place, i32 number) { add_to((u32*)place, u32(number)); }
 inline void add_to(u64* place, u64 number) {
     asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" : : "l"(place), "l"(number) : "memory");
 }
+inline void set_in(u64* place, u64 bits) {
+    asm volatile("red.relaxed.gpu.global.or.b64 [%0], %1;" : : "l"(place), "l"(bits) : "memory");
+}
 inline void set_in(u32* place, u32 bits) {
     asm volatile("red.relaxed.gpu.global.or.b32 [%0], %1;" : : "l"(place), "r"(bits) : "memory");
 }

@@ -47,13 +47,15 @@ pub struct OutputSpec {
     pub layout: Layout,
     /// Whether it is memory to work in, which is of no use after the run; the last of its op.
     pub temporary: bool,
+    /// Whether the op gains from [`TensorMut::zeroed`]; a caller that cannot say so loses time, nothing else.
+    pub zeros: bool,
 }
 
 impl OutputSpec {
     /// A row-major output; fails when the size cannot exist.
     pub fn new(name: &'static str, dtype: DType, shape: &[usize]) -> Result<Self> {
         let layout = Layout::contiguous(shape, dtype).map_err(|error| error.argument(name))?;
-        Ok(Self { name, dtype, layout, temporary: false })
+        Ok(Self { name, dtype, layout, temporary: false, zeros: false })
     }
 
     fn workspace(bytes: usize) -> Result<Self> {
@@ -141,7 +143,7 @@ pub fn run<O: Op>(op: &O) -> Result<Vec<Tensor>> {
     let allocate =
         |spec: &OutputSpec| Tensor::zeros(spec.layout.shape(), spec.dtype).map_err(|error| error.op(op.name()));
     let mut tensors = prepared.outputs.iter().map(allocate).collect::<Result<Vec<_>>>()?;
-    let mut views: Vec<_> = tensors.iter_mut().map(Tensor::view_mut).collect();
+    let mut views: Vec<_> = tensors.iter_mut().map(|tensor| tensor.view_mut().zeroed()).collect();
     prepared.run(&mut views, &context)?;
     tensors.truncate(prepared.outputs.iter().filter(|spec| !spec.temporary).count());
     Ok(tensors)

@@ -16,20 +16,22 @@ pub(crate) static CLEAR_KERNELS: KernelFamily = KernelFamily {
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct ClearArgs {
-    areas: [*mut u8; 3],
-    bytes: [u64; 3],
-    patterns: [u64; 3],
+    areas: [*mut u8; AREAS],
+    bytes: [u64; AREAS],
+    patterns: [u64; AREAS],
 }
 
+/// Areas of a launch, at most.
+const AREAS: usize = 4;
 /// Bytes that a block fills.
 const BLOCK_BYTES: u64 = 16 << 10;
 
-/// Sets up to three areas, each of so many bytes, to 0; nothing for none.
+/// Sets up to [`AREAS`] areas, each of so many bytes, to 0; nothing for none.
 ///
 /// # Safety
 /// As for [`fill`].
 pub(crate) unsafe fn clear(launcher: &Launcher<'_>, areas: &[(*mut u8, usize)]) -> Result<()> {
-    let mut zeros = [(std::ptr::null_mut(), 0, 0, 8); 3];
+    let mut zeros = [(std::ptr::null_mut(), 0, 0, 8); AREAS];
     for (zero, &(area, bytes)) in zeros.iter_mut().zip(areas) {
         *zero = (area, bytes, 0, 8);
     }
@@ -37,14 +39,14 @@ pub(crate) unsafe fn clear(launcher: &Launcher<'_>, areas: &[(*mut u8, usize)]) 
     unsafe { fill(launcher, &zeros) }
 }
 
-/// Fills up to three areas, each of so many bytes, with elements of 1, 2, 4 or 8 bytes, given as the
+/// Fills up to [`AREAS`] areas, each of so many bytes, with elements of 1, 2, 4 or 8 bytes, given as the
 /// lower part of a number; nothing for none.
 ///
 /// # Safety
 /// The areas must be writable on the launcher's GPU, until the stream has passed.
 pub(crate) unsafe fn fill(launcher: &Launcher<'_>, areas: &[(*mut u8, usize, u64, usize)]) -> Result<()> {
-    let mut args = ClearArgs { areas: [std::ptr::null_mut(); 3], bytes: [0; 3], patterns: [0; 3] };
-    for (index, (area, bytes, element, size)) in areas.iter().filter(|area| !area.0.is_null()).take(3).enumerate() {
+    let mut args = ClearArgs { areas: [std::ptr::null_mut(); AREAS], bytes: [0; AREAS], patterns: [0; AREAS] };
+    for (index, (area, bytes, element, size)) in areas.iter().filter(|area| !area.0.is_null()).take(AREAS).enumerate() {
         args.areas[index] = *area;
         args.bytes[index] = *bytes as u64;
         args.patterns[index] = repeated(*element, *size);

@@ -83,7 +83,7 @@ impl Tensor {
     /// A writable view.
     pub fn view_mut(&mut self) -> TensorMut<'_> {
         let data = self.words.as_mut_ptr().cast_const().cast();
-        TensorMut { view: TensorRef { data, ..self.view() }, exclusive: PhantomData }
+        TensorMut { view: TensorRef { data, ..self.view() }, exclusive: PhantomData, zeroed: false }
     }
 }
 

@@ -56,6 +56,7 @@ pub struct TensorRef<'a> {
 pub struct TensorMut<'a> {
     pub(super) view: TensorRef<'a>,
     pub(super) exclusive: PhantomData<&'a mut [u8]>,
+    pub(super) zeroed: bool,
 }
 
 // SAFETY: a view is a pointer with a length; it is shared like `&[u8]`.
@@ -138,7 +139,7 @@ impl<'a> TensorMut<'a> {
         // The pointer must come from the exclusive borrow, since it will be written through.
         let data = data.as_mut_ptr().cast_const().cast();
         let view = TensorRef { data, dtype: T::DTYPE, device: Device::Cpu, layout, lifetime: PhantomData };
-        Ok(Self { view, exclusive: PhantomData })
+        Ok(Self { view, exclusive: PhantomData, zeroed: false })
     }
 
     /// A writable view of memory that a framework owns; refuses layouts whose elements overlap.
@@ -154,7 +155,19 @@ impl<'a> TensorMut<'a> {
         }
         // SAFETY: passed on from the caller.
         let view = unsafe { TensorRef::from_raw(data, dtype, device, layout)? };
-        Ok(Self { view, exclusive: PhantomData })
+        Ok(Self { view, exclusive: PhantomData, zeroed: false })
+    }
+
+    /// The same view of memory that holds nothing but zeros, as the system gives it out: ops need not write
+    /// them again. See [`OutputSpec::zeros`](crate::OutputSpec::zeros).
+    #[must_use]
+    pub fn zeroed(self) -> Self {
+        Self { zeroed: true, ..self }
+    }
+
+    /// Whether all elements are known to be 0.
+    pub(crate) fn is_zeroed(&self) -> bool {
+        self.zeroed
     }
 
     /// The description of the view.

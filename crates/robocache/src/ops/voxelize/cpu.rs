@@ -56,7 +56,7 @@ pub(super) fn voxelize(op: &Voxelize<'_>, dims: &Dims, out: &mut Outputs<'_, '_>
     if op.check {
         check_length_values(op.lengths, dims.cloud.batch, dims.cloud.count)?;
     }
-    let targets = Targets::new(op, out)?;
+    let targets = Targets::new(op, dims, out)?;
     let scratch = out.workspace().map_addr(|address| address.next_multiple_of(ALIGN));
     with_source!(&op.points, &dims.cloud, with_points, op, dims, &targets, scratch, context)
 }
@@ -98,10 +98,10 @@ fn with_points<P: ReadPoints>(
     // Counting has counted the dropped.
     let found = if counts.is_null() { found } else { finder(std::ptr::null_mut()) };
     match dims.dtype.size() {
-        1 => mark(&found, dims, targets.out, dims.one as u8, context),
-        2 => mark(&found, dims, targets.out, dims.one as u16, context),
-        4 => mark(&found, dims, targets.out, dims.one as u32, context),
-        _ => mark(&found, dims, targets.out, dims.one, context),
+        1 => mark(&found, dims, targets, dims.one as u8, context),
+        2 => mark(&found, dims, targets, dims.one as u16, context),
+        4 => mark(&found, dims, targets, dims.one as u32, context),
+        _ => mark(&found, dims, targets, dims.one, context),
     }
 }
 
@@ -109,20 +109,28 @@ fn with_points<P: ReadPoints>(
 fn mark<S: Slot + Sync, P: ReadPoints>(
     found: &Finder<'_, P>,
     dims: &Dims,
-    out: *mut u8,
+    targets: &Targets,
     one: S,
     context: &Context<'_>,
 ) -> Result<()> {
-    let shared = Shared(out);
+    let (shared, blank) = (Shared(targets.out), targets.blank);
     if rows_are_tasks(dims, dims.dtype) {
         return found.for_each_row(context, |row| {
-            // SAFETY: a row of `[B,X,Y,Z]` of this dtype, row-major, which no other task writes.
-            unsafe { fill_part(shared.get(), dims.dtype, dims.fill, row * dims.cells..(row + 1) * dims.cells) };
+            if !blank {
+                // SAFETY: a row of `[B,X,Y,Z]` of this dtype, row-major, which no other task writes.
+                unsafe { fill_part(shared.get(), dims.dtype, dims.fill, row * dims.cells..(row + 1) * dims.cells) };
+            }
             Mark::new(shared.get(), one)
         });
     }
     // SAFETY: `[B,X,Y,Z]` of this dtype, row-major.
-    unsafe { fill(out, dims.dtype, dims.fill, dims.all_cells, context)? };
+    unsafe {
+        if blank {
+            touch(shared.get(), dims.all_cells * dims.dtype.size(), context)?;
+        } else {
+            fill(shared.get(), dims.dtype, dims.fill, dims.all_cells, context)?;
+        }
+    }
     found.for_each(false, context, |_| Mark::new(shared.get(), one))
 }
 
@@ -189,6 +197,23 @@ pub(super) unsafe fn fill(out: *mut u8, dtype: DType, bits: u64, count: usize, c
         let (first, end) = (task * per_task, ((task + 1) * per_task).min(count));
         // SAFETY: the caller's promise; tasks have parts of their own.
         unsafe { fill_part(out.get(), dtype, bits, first..end) };
+    })
+}
+
+/// Touches the pages of fresh zeros part by part. Points are all over the grid, and two threads that touch a page
+/// at once both clear it.
+///
+/// # Safety
+/// So many bytes must be writable at `out`, and 0.
+unsafe fn touch(out: *mut u8, bytes: usize, context: &Context<'_>) -> Result<()> {
+    /// The smallest that there are.
+    const PAGE: usize = 4096;
+    let out = Shared(out);
+    for_each(bytes.div_ceil(TASK_BYTES), context, &|task| {
+        for at in (task * TASK_BYTES..((task + 1) * TASK_BYTES).min(bytes)).step_by(PAGE) {
+            // SAFETY: the caller's promise; tasks have parts of their own.
+            unsafe { out.get().add(at).write_volatile(0) };
+        }
     })
 }
 
@@ -285,7 +310,7 @@ struct Job<'a, I> {
 fn reduce_all<F: Scalar, I: Item>(features: &TensorRef<'_>, job: &Job<'_, I>, context: &Context<'_>) -> Result<()> {
     let &Job { op, dims, targets, sorted, packing } = job;
     let features = Features::<F>::new(features, dims.feature_strides, &dims.cloud, dims.width);
-    let (out, counts) = (Shared(targets.out), Shared(targets.counts));
+    let (out, counts, blank) = (Shared(targets.out), Shared(targets.counts), targets.blank);
     let slabs = Slabs {
         sorted,
         packing,
@@ -296,8 +321,10 @@ fn reduce_all<F: Scalar, I: Item>(features: &TensorRef<'_>, job: &Job<'_, I>, co
     slabs.for_each(context, &|cells, points| {
         // SAFETY: the outputs are row-major, of these dtypes, and no other task writes these cells.
         unsafe {
-            let columns = cells.start as usize * dims.width..cells.end as usize * dims.width;
-            fill_part(out.get(), dims.dtype, dims.fill, columns);
+            if !blank {
+                let columns = cells.start as usize * dims.width..cells.end as usize * dims.width;
+                fill_part(out.get(), dims.dtype, dims.fill, columns);
+            }
             if !counts.get().is_null() {
                 counts.get().add(cells.start as usize).write_bytes(0, (cells.end - cells.start) as usize);
             }

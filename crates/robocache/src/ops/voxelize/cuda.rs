@@ -138,7 +138,7 @@ pub(super) fn voxelize(
     out: &mut Outputs<'_, '_>,
     launcher: &Launcher<'_>,
 ) -> Result<()> {
-    let targets = Targets::new(op, out)?;
+    let targets = Targets::new(op, dims, out)?;
     if dims.cloud.batch == 0 {
         return Ok(());
     }
@@ -161,7 +161,7 @@ unsafe fn launch_scatter(launcher: &Launcher<'_>, wide: bool, points: PointArgs,
     unsafe { points.launch(launcher, &SCATTER_KERNELS, variant, grid, args) }
 }
 
-/// Writes the key of every point and sorts them; as [`Sort::run`]. `also` is cleared on the way.
+/// Writes the key of every point and sorts them; as [`Sort::run`]. `also` are cleared on the way.
 ///
 /// # Safety
 /// As for [`Launcher::launch`].
@@ -172,13 +172,14 @@ pub(super) unsafe fn sort_points(
     nowhere: u64,
     sort: &Sort,
     memory: &SortMemory,
-    also: (*mut u8, usize),
+    also: [(*mut u8, usize); 2],
 ) -> Result<usize> {
     let digits = sort.digits(memory);
     let args = ScatterArgs { grid, cells: memory.keys[0], dropped: dropped.0, nowhere, digits };
     // SAFETY: the caller's promise.
     unsafe {
-        clear(launcher, &[sort.state_area(memory), (dropped.0.cast(), dropped.1 * 8), also])?;
+        let [one, other] = also;
+        clear(launcher, &[sort.state_area(memory), (dropped.0.cast(), dropped.1 * 8), one, other])?;
         launch_scatter(launcher, sort.wide, points, args)?;
         sort.run(launcher, memory)
     }
@@ -286,7 +287,7 @@ impl Job<'_> {
         let nowhere = dims.all_cells as u64;
         // SAFETY: as in `mark`; the workspace has these parts.
         unsafe {
-            let also = (std::ptr::null_mut(), 0);
+            let also = [(std::ptr::null_mut(), 0); 2];
             let sorted = sort_points(self.launcher, points, dropped, nowhere, &plan.sort, &memory, also)?;
             let keys = SortedKeys { keys: memory.keys[sorted], order: memory.values[sorted], wide: plan.sort.wide };
             reduce_sorted(op.reduce, &features, dims, &keys, &self.targets, self.launcher)

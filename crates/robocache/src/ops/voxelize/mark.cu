@@ -3,8 +3,8 @@
 // Grid: one block of 256 threads per (row, tile of 1024 points), in turns where there are too many.
 // Preconditions: bits, counts and dropped are 0 before, a grid is filled. Nothing is assumed of the
 //   points and lengths themselves.
-// Determinism: the same bits on every run: all additions are of integers, and all stores to a cell are
-//   of the same pattern. Tolerance against the CPU: none, the same bits.
+// Determinism: the same bits on every run: all additions are of integers, and all that is stored to a cell or
+//   set in it is the same pattern. Tolerance against the CPU: none, the same bits.
 //
 // RC_POINT: element type; RC_PIXELS: 1 where points are made from pixels; RC_MODE: 0 bits, 1 counts, 2 the grid; RC_ARGS_SIZE.
 #include "rc.cuh"
@@ -26,6 +26,8 @@ struct Args {
     u64 one;       // what is stored in the grid
     u32 bytes;     // of an element of the grid
     u32 looks;     // whether to look at a cell before its bit is set
+    u32 blank;     // whether the grid is 0, and whole words
+    u32 padding;
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
 
@@ -83,8 +85,19 @@ template <class Cell> void mark(const Args& args, u64 start, const Cell* cells) 
 #endif
 
 #if RC_MODE == 2
+// In a grid of zeros the bits of an element are set: the cache does that where they lie, which is quicker than
+// to store a part of a line. What shares their word is not changed.
 template <class Element, class Cell> void put(const Args& args, u64 start, const Cell* cells) {
     Element* grid = (Element*)args.cells + start;
+    if (sizeof(Element) <= 4 && args.blank) {
+        #pragma unroll
+        for (int p = 0; p < PER_THREAD; p++) {
+            if (!is_new(cells, p)) continue;
+            const u64 place = u64(grid + cells[p]);
+            set_in((u32*)(place & ~3ull), u32(args.one) << (place & 3) * 8);
+        }
+        return;
+    }
     #pragma unroll
     for (int p = 0; p < PER_THREAD; p++)
         if (is_new(cells, p)) grid[cells[p]] = Element(args.one);

@@ -7,9 +7,9 @@ use crate::cuda::{GpuInfo, Grid, KernelFamily, Launcher, PointArgs};
 use crate::tensor::DType;
 
 /// Grids of this many bytes stay in the cache that all multiprocessors share, where a single cell is
-/// stored as fast as its bit is set: bits and a pass over them are saved. Larger ones would be read
+/// marked as fast as its bit is set: bits and a pass over them are saved. Larger ones would be read
 /// and written once more for every cell.
-const NEAR_GRID: usize = 16 << 20;
+const NEAR_GRID: usize = 36 << 20;
 
 /// Points to cells, by the points' type and what is made of them.
 pub(crate) static MARK_KERNELS: KernelFamily = KernelFamily {
@@ -58,6 +58,8 @@ struct MarkArgs {
     one: u64,
     bytes: u32,
     looks: u32,
+    blank: u32,
+    padding: u32,
 }
 
 /// Mirrors `Args` in near.cu, behind the points.
@@ -150,6 +152,8 @@ pub(super) unsafe fn launch(
     dropped: *mut i64,
     dims: &Dims,
 ) -> Result<()> {
+    // A word at an end would reach beyond the grid.
+    let whole_words = cells.addr().is_multiple_of(4) && (dims.all_cells * dims.dtype.size()).is_multiple_of(4);
     let args = MarkArgs {
         grid,
         cells,
@@ -157,6 +161,8 @@ pub(super) unsafe fn launch(
         one: dims.one,
         bytes: dims.dtype.size() as u32,
         looks: u32::from(dims.cloud.count > dims.cells),
+        blank: u32::from(dims.fill == 0 && whole_words),
+        padding: 0,
     };
     let variant = mark as u32 * PointArgs::KINDS + points.kind();
     // SAFETY: the caller's promise.

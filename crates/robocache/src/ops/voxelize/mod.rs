@@ -244,7 +244,8 @@ impl Op for Voxelize<'_> {
         let [x, y, z] = self.grid.shape;
         let shape = [dims.cloud.batch, x, y, z, dims.width];
         let rank = if self.reduce.uses_features() { 5 } else { 4 };
-        let mut outputs = vec![OutputSpec::new("out", dims.dtype, dims.cloud.shape(&shape[..rank]))?];
+        let out = OutputSpec::new("out", dims.dtype, dims.cloud.shape(&shape[..rank]))?;
+        let mut outputs = vec![OutputSpec { zeros: dims.fill == 0 && self.reduce != Reduce::Count, ..out }];
         if self.return_counts {
             outputs.push(OutputSpec::new("counts", DType::I32, dims.cloud.shape(&shape[..4]))?);
         }
@@ -273,12 +274,15 @@ impl Op for Voxelize<'_> {
 /// The addresses of the outputs; null where one was not asked for.
 struct Targets {
     out: *mut u8,
+    /// Whether empty cells hold their number already.
+    blank: bool,
     counts: *mut i32,
     dropped: *mut i64,
 }
 
 impl Targets {
-    fn new(op: &Voxelize<'_>, out: &mut Outputs<'_, '_>) -> Result<Self> {
+    fn new(op: &Voxelize<'_>, dims: &Dims, out: &mut Outputs<'_, '_>) -> Result<Self> {
+        let blank = dims.fill == 0 && out.get(0).is_some_and(|out| out.is_zeroed());
         let mut next = 0;
         let mut take = |wanted: bool, name: &'static str| {
             if !wanted {
@@ -292,6 +296,7 @@ impl Targets {
         };
         Ok(Self {
             out: take(true, "out")?,
+            blank,
             counts: take(op.return_counts, "counts")?.cast(),
             dropped: take(op.return_dropped, "dropped")?.cast(),
         })

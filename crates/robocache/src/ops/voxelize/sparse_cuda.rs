@@ -218,7 +218,9 @@ pub(super) fn group(
     unsafe {
         let dropped = (targets.dropped, dims.cloud.batch);
         let status = (at(plan.status), GroupPlan::status_bytes(plan.tiles));
-        let sorted = sort_points(launcher, (points, grid), dropped, dims.all_cells, &plan.sort, &memory, status)?;
+        let inverse = (targets.inverse.cast(), dims.cloud.total() * 8);
+        let also = [status, inverse];
+        let sorted = sort_points(launcher, (points, grid), dropped, dims.all_cells, &plan.sort, &memory, also)?;
         let args = GroupArgs {
             keys: memory.keys[sorted],
             order: memory.values[sorted],
