@@ -28,14 +28,18 @@ pub(crate) fn run<'py, O: Op>(
             Some(object) => Input::on_stream(spec.name, object, stream).map_err(fail)?,
             None => {
                 let device = prepared.device();
-                let zeroed = gets_zeros(spec, device);
-                let object = stream.during(like, || allocate(py, spec, like, device, zeroed)).map_err(|error| {
-                    if errors::is_out_of_memory(py, &error) {
-                        fail(errors::from_python(py, ErrorKind::OutOfMemory, spec.name, &error))
-                    } else {
-                        error
-                    }
-                })?;
+                let zeros = zeros_for(py, spec, like, device);
+                let zeroed = zeros.is_some();
+                let object = match zeros {
+                    Some(zeros) => zeros,
+                    None => stream.during(like, || allocate(py, spec, like, device)).map_err(|error| {
+                        if errors::is_out_of_memory(py, &error) {
+                            fail(errors::from_python(py, ErrorKind::OutOfMemory, spec.name, &error))
+                        } else {
+                            error
+                        }
+                    })?,
+                };
                 Input::fresh(spec.name, object, zeroed).map_err(fail)?
             }
         });
@@ -80,22 +84,24 @@ fn caller_outputs<'py>(out: Option<&Bound<'py, PyAny>>, specs: &[OutputSpec]) ->
 /// next. The system has cleared them, and ops that know it need not do so again.
 const ALWAYS_FRESH: usize = 32 << 20;
 
-fn gets_zeros(spec: &OutputSpec, device: Device) -> bool {
-    spec.zeros && device == Device::Cpu && spec.layout.count() * spec.dtype.size() >= ALWAYS_FRESH
+/// Zeros on the host for a large output that gains from them. None where there is nothing to gain or they cannot be
+/// had: why, the framework's own allocator tells best.
+fn zeros_for<'py>(py: Python<'py>, spec: &OutputSpec, like: &Input<'py>, device: Device) -> Option<Bound<'py, PyAny>> {
+    let large = spec.layout.count() * spec.dtype.size() >= ALWAYS_FRESH;
+    if !spec.zeros || !large || device != Device::Cpu {
+        return None;
+    }
+    match like.framework {
+        Framework::Torch => crate::torch::zeros(py, spec).ok(),
+        _ => numpy::allocate(py, spec, &like.object, true).ok(),
+    }
 }
 
-fn allocate<'py>(
-    py: Python<'py>,
-    spec: &OutputSpec,
-    like: &Input<'py>,
-    device: Device,
-    zeroed: bool,
-) -> PyResult<Bound<'py, PyAny>> {
+fn allocate<'py>(py: Python<'py>, spec: &OutputSpec, like: &Input<'py>, device: Device) -> PyResult<Bound<'py, PyAny>> {
     match (like.framework, Torch::loaded(py)) {
-        (Framework::Torch, Some(torch)) if zeroed => torch.allocate_zeros(spec, like),
         (Framework::Torch, Some(torch)) => torch.allocate(spec, like),
         (Framework::DlPack, _) if device != Device::Cpu => cuda::allocate_cupy(py, spec, &like.object),
-        _ => numpy::allocate(py, spec, &like.object, zeroed),
+        _ => numpy::allocate(py, spec, &like.object, false),
     }
 }
 

@@ -174,16 +174,6 @@ impl Torch {
         like.object.call_method(intern!(py, "new_empty"), (shape,), Some(&options))
     }
 
-    /// A new tensor of zeros on the host, for a large output. torch's own would be written, NumPy's is not touched.
-    pub(crate) fn allocate_zeros<'py>(&self, spec: &OutputSpec, like: &Input<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let py = like.object.py();
-        let torch = py.import("torch")?;
-        let bytes = numpy::zero_bytes(py, spec.layout.count() * spec.dtype.size(), ALIGN)?;
-        let tensor = torch.call_method1("from_numpy", (bytes,))?;
-        let tensor = tensor.call_method1("view", (torch.getattr(spec.dtype.name())?,))?;
-        tensor.call_method1("view", (PyTuple::new(py, spec.layout.shape())?,))
-    }
-
     /// A new tensor for an output, from torch's own allocator. `like` is a tensor on the same device.
     pub(crate) fn allocate<'py>(&self, spec: &OutputSpec, like: &Input<'py>) -> PyResult<Bound<'py, PyAny>> {
         let (py, device) = (like.object.py(), like.device());
@@ -222,6 +212,17 @@ impl Torch {
             Bound::from_owned_ptr_or_err(py, object.cast())
         }
     }
+}
+
+/// A new tensor of zeros on the host, for a large output. torch's own would be written, NumPy's is not touched.
+pub(crate) fn zeros<'py>(py: Python<'py>, spec: &OutputSpec) -> PyResult<Bound<'py, PyAny>> {
+    let torch = py.import("torch")?;
+    let bytes = numpy::zero_bytes(py, spec.layout.count() * spec.dtype.size(), ALIGN)?;
+    let options = PyDict::new(py);
+    options.set_item("dtype", torch.getattr(spec.dtype.name())?)?;
+    let flat = torch.call_method("frombuffer", (bytes,), Some(&options))?;
+    // Detached it is no view in the eyes of autograd, which forbids to change views of an op in place.
+    flat.call_method1("view", (PyTuple::new(py, spec.layout.shape())?,))?.call_method0("detach")
 }
 
 /// `isinstance` by the classes alone: calls nothing, and cannot fail.

@@ -163,9 +163,9 @@ def clouds() -> int:
     both(lambda p: rc.farthest_points(p, 4), torch.rand(1, 40_000, 3))
     # Rows enough for clusters, with a part of a chunk at the end; more points than a tile of groups has.
     rows = {"origin": (0.0, 0.0, 0.0), "voxel_size": 0.1}
-    many = torch.rand(20, 700, 3) * 2.1
+    many = torch.rand(40, 700, 3) * 2.1
     both(lambda p: rc.voxelize(p, return_dropped=True, shape=(100, 99, 100), **rows), many)
-    wide = torch.randn(20, 700, 8)
+    wide = torch.randn(40, 700, 8)
     both(
         lambda p, f: rc.voxelize(p, f, reduce="mean", sparse=True, shape=(16, 17, 20), **rows),
         many,

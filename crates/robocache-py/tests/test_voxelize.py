@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import zlib
 
 import numpy as np
@@ -182,15 +183,40 @@ def test_large_results_are_whole(dtype, framework):
     kind = getattr(torch, dtype)
     shape = (36 * 8 // torch.empty(0, dtype=kind).element_size(), 256, 256)
     options = {"origin": (0, 0, 0), "voxel_size": 1 / 256, "shape": shape, "dtype": dtype}
-    for fill in (0, 1):
-        want = torch.full((2, *shape), 1, dtype=kind)
+    for fill in (0, -0.0) if kind.is_floating_point else (0, 1):
+        want = torch.full((2, *shape), 9 if dtype != "bool" else 1, dtype=kind)
         rc.voxelize(points, out=want, fill=fill, **options)
+        assert bool((want == fill).any()) and bool((want == 1).any())
         for _ in range(2):  # The memory of the first is not that of the second as it was left.
+            tracemalloc.start()
             got = rc.voxelize(given, fill=fill, **options)
+            seen = tracemalloc.get_traced_memory()[0]
+            tracemalloc.stop()
+            # Python sees what NumPy allocates, and nothing of torch.
+            cleared = fill == 0 and not np.signbit(fill)
+            assert (seen > 32 << 20) == (cleared or framework == "numpy")
             assert_same_bits(got if framework == "torch" else to_torch(got), want)
             got[:] = 1
-    if framework == "torch":
-        assert got.data_ptr() % 64 == 0 and got.is_contiguous() and got.storage_offset() == 0
+        if framework == "torch":
+            assert got.data_ptr() % 64 == 0 and got.is_contiguous() and not got._is_view()
+
+
+def test_large_results_of_many_rows_are_whole():
+    """Rows that are small enough for one thread each, and outputs beside the grid."""
+    points = torch.rand(40, 700, 3, generator=torch.Generator().manual_seed(6)) * 1.2
+    options = {"origin": (0, 0, 0), "voxel_size": 1 / 96, "shape": (96, 96, 96)}
+    options |= {"return_counts": True, "return_dropped": True}
+    size = (40, 96, 96, 96)
+    want = (
+        torch.full(size, 7, dtype=torch.uint8),
+        torch.full(size, 7, dtype=torch.int32),
+        torch.full((40,), 7),
+    )
+    rc.voxelize(points, out=want, **options)
+    for mine, theirs in zip(rc.voxelize(points, **options), want, strict=True):
+        assert_same_bits(mine, theirs)
+    plain = options | {"return_counts": False, "return_dropped": False}
+    assert_same_bits(rc.voxelize(points, **plain), want[0])
 
 
 @pytest.mark.parametrize("reduce", ["mean", "max"])
@@ -202,6 +228,10 @@ def test_large_results_of_features_are_whole(reduce):
     want = torch.full((130, 130, 130, 4), 7.0)
     rc.voxelize(points, features, reduce=reduce, out=want, **options)
     assert_same_bits(rc.voxelize(points, features, reduce=reduce, **options), want)
+    # Autograd lets nobody change a view in place that an op has made.
+    features.requires_grad_()
+    rc.voxelize(points, features, reduce=reduce, **options).relu_().sum().backward()
+    assert features.grad is not None and bool((features.grad != 0).any())
 
 
 def test_out_must_not_overlap_the_points():

@@ -83,8 +83,8 @@ def test_the_bits_of_unproject_and_voxelize(dtype, options, device):
 def test_many_images_at_once(dtype, device):
     """As many as make clusters of a GPU work on them, each with a camera of its own."""
     rng = np.random.default_rng(4)
-    depth = to_torch(picture(rng, (40, 12, 20), dtype), device)
-    cameras = torch.tensor([[24.0 + i, 22.0, 10.0, 6.0] for i in range(40)], device=device)
+    depth = to_torch(picture(rng, (80, 12, 20), dtype), device)
+    cameras = torch.tensor([[24.0 + i, 22.0, 10.0, 6.0] for i in range(80)], device=device)
     for shape in ((80, 80, 80), (7, 270, 260)):
         grid = GRID | {"shape": shape}
         for pose in (None, POSE):

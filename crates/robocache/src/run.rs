@@ -167,18 +167,19 @@ impl<O: Op> Prepared<'_, O> {
 
     /// Computes into the caller's tensors.
     pub fn run(&self, out: &mut [TensorMut<'_>], context: &Context<'_>) -> Result<()> {
-        self.check_outputs(out)
-            .and_then(|()| match self.gpu {
-                None => {
-                    for output in &*out {
-                        let (start, end) = output.view().address_range();
-                        cpu::want_large_pages(start, end - start);
-                    }
-                    self.op.cpu(&self.dims, &mut Outputs(out), context)
+        let ran = self.check_outputs(out).and_then(|()| match self.gpu {
+            None => {
+                for output in &*out {
+                    let (start, end) = output.view().address_range();
+                    cpu::want_large_pages(start, end - start);
                 }
-                Some(gpu) => self.op.cuda(&self.dims, &mut Outputs(out), &Launcher::new(gpu, self.stream, false)),
-            })
-            .map_err(|error| error.op(self.op.name()))
+                self.op.cpu(&self.dims, &mut Outputs(out), context)
+            }
+            Some(gpu) => self.op.cuda(&self.dims, &mut Outputs(out), &Launcher::new(gpu, self.stream, false)),
+        });
+        // Whatever has become of it, it is written to.
+        out.iter_mut().for_each(TensorMut::forget_zeros);
+        ran.map_err(|error| error.op(self.op.name()))
     }
 
     /// Compiles and loads what [`Prepared::run`] needs for these outputs, without computing: a CUDA

@@ -158,11 +158,16 @@ impl<'a> TensorMut<'a> {
         Ok(Self { view, exclusive: PhantomData, zeroed: false })
     }
 
-    /// The same view of memory that holds nothing but zeros, as the system gives it out: ops need not write
-    /// them again. See [`OutputSpec::zeros`](crate::OutputSpec::zeros).
+    /// The same view of memory that holds nothing but zeros, as the system gives it out: the next op need not write
+    /// them again, and its result is wrong where that is not so. See [`OutputSpec::zeros`](crate::OutputSpec::zeros).
     #[must_use]
     pub fn zeroed(self) -> Self {
         Self { zeroed: true, ..self }
+    }
+
+    /// Says no longer that it is [`TensorMut::zeroed`].
+    pub(crate) fn forget_zeros(&mut self) {
+        self.zeroed = false;
     }
 
     /// Whether all elements are known to be 0.

@@ -144,7 +144,9 @@ pub(crate) fn run_on<O: Op>(gpu: &'static Gpu, op: &O) -> Result<Vec<Tensor>> {
     let prepared = prepare(op, &context)?;
     let specs = prepared.outputs().to_vec();
     let bytes = |spec: &robocache::OutputSpec| spec.layout.count() * spec.dtype.size();
-    let mut buffers: Vec<_> = specs.iter().map(|spec| DeviceBuffer::new(gpu, bytes(spec)).unwrap()).collect();
+    // Of anything but zeros: what an op counts on, it has to write.
+    let junk = |spec| DeviceBuffer::from_slice(gpu, &vec![0xa5u8; bytes(spec)]).unwrap();
+    let mut buffers: Vec<_> = specs.iter().map(junk).collect();
     let mut views: Vec<TensorMut<'_>> = buffers
         .iter_mut()
         .zip(&specs)

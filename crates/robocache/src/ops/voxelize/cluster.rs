@@ -37,8 +37,7 @@ const THREADS: u32 = 256;
 /// Cells that lie side by side in one block, and their words.
 const CHUNK: usize = 4096;
 const CHUNK_WORDS: usize = CHUNK / 32;
-/// Blocks that share a multiprocessor, and what lets them: words of a block, at most.
-const MULTIPROCESSOR_BLOCKS: usize = 4;
+/// Words of a block, at most: what lets four blocks share a multiprocessor.
 const MOST_WORDS: usize = 8192;
 
 /// Bytes of bits that stay in the cache of all multiprocessors beside what is written.
@@ -83,12 +82,6 @@ impl Clusters {
         // Clusters come and go as a whole, so there should be several for each that runs at once; but every part
         // reads the points anew.
         let many = (multiprocessors * CLUSTERS).div_ceil(rows).min(row_bytes / point_bytes.saturating_mul(2).max(1));
-        // As many rounds of clusters as that makes, but none that leaves multiprocessors idle at the end.
-        let at_once = (multiprocessors * MULTIPROCESSOR_BLOCKS / BLOCKS).max(1);
-        let many = match rows * many / at_once {
-            0 => many,
-            rounds => rounds * at_once / rows,
-        };
         let parts = many.min(chunks.div_ceil(BLOCKS)).max(least);
         let words = chunks.div_ceil(parts).div_ceil(BLOCKS) * CHUNK_WORDS;
         let read = point_bytes.checked_mul(parts)?;
@@ -133,9 +126,9 @@ mod tests {
             assert!((words as usize).is_multiple_of(CHUNK_WORDS) && words as usize <= MOST_WORDS, "{plan:?}");
             assert_eq!(blocks as usize, rows * parts as usize * BLOCKS);
         }
-        assert_eq!(Clusters::of_rows(132, 32, 0, 1 << 21, 1).map(|plan| (plan.parts, plan.words)), Some((12, 768)));
+        assert_eq!(Clusters::of_rows(132, 32, 0, 1 << 21, 1).map(|plan| (plan.parts, plan.words)), Some((13, 640)));
         let read = 65_536 * 12;
-        assert_eq!(Clusters::of_rows(132, 16, read, 1 << 24, 1).map(|plan| (plan.parts, plan.words)), Some((8, 8192)));
+        assert_eq!(Clusters::of_rows(132, 16, read, 1 << 24, 1).map(|plan| (plan.parts, plan.words)), Some((10, 6656)));
         // Too few rows, too many points, no whole vectors.
         assert_eq!(Clusters::of_rows(132, 16, 0, 1 << 12, 1), None);
         assert_eq!(Clusters::of_rows(132, 40, 1 << 20, 1 << 18, 1), None);

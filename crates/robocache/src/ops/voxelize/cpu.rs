@@ -105,7 +105,7 @@ fn with_points<P: ReadPoints>(
     }
 }
 
-/// Fills the grid, then writes `one` into the cells of points.
+/// Fills the grid, unless it is blank, then writes `one` into the cells of points.
 fn mark<S: Slot + Sync, P: ReadPoints>(
     found: &Finder<'_, P>,
     dims: &Dims,
@@ -306,7 +306,7 @@ struct Job<'a, I> {
     packing: Packing,
 }
 
-/// Part by part of the grid: filled, then written where there are points.
+/// Part by part of the grid: filled, unless it is blank, then written where there are points.
 fn reduce_all<F: Scalar, I: Item>(features: &TensorRef<'_>, job: &Job<'_, I>, context: &Context<'_>) -> Result<()> {
     let &Job { op, dims, targets, sorted, packing } = job;
     let features = Features::<F>::new(features, dims.feature_strides, &dims.cloud, dims.width);

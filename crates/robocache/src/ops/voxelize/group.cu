@@ -118,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant
         if (ends[i]) *args.count_out = row;
         if (p < count) {
             const u32 cell = row - !first;
-            // Quicker than a store: points lie far apart, and the cache takes no part of a line back.
+            // Points lie far apart: to set bits is quicker than to store a part of a line.
             set_in((u64*)args.inverse + points[i], keys[i] < nowhere && cell < args.most ? cell : ~0ull);
         }
         next += __popc(begins[i]);

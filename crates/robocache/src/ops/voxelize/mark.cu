@@ -1,7 +1,7 @@
 // Points to cells: bits of occupied cells, counts, or occupied cells in the grid itself.
 // Host twin: `Finder` in find.rs.
 // Grid: one block of 256 threads per (row, tile of 1024 points), in turns where there are too many.
-// Preconditions: bits, counts and dropped are 0 before, a grid is filled. Nothing is assumed of the
+// Preconditions: bits, counts and dropped are 0 before, a grid is filled; a blank one is 0 and whole words. Nothing is assumed of the
 //   points and lengths themselves.
 // Determinism: the same bits on every run: all additions are of integers, and all that is stored to a cell or
 //   set in it is the same pattern. Tolerance against the CPU: none, the same bits.
@@ -26,7 +26,7 @@ struct Args {
     u64 one;       // what is stored in the grid
     u32 bytes;     // of an element of the grid
     u32 looks;     // whether to look at a cell before its bit is set
-    u32 blank;     // whether the grid is 0, and whole words
+    u32 blank;     // whether bits of the grid can be set
     u32 padding;
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");

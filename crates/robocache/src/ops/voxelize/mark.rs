@@ -6,10 +6,11 @@ use crate::Result;
 use crate::cuda::{GpuInfo, Grid, KernelFamily, Launcher, PointArgs};
 use crate::tensor::DType;
 
-/// Grids of this many bytes stay in the cache that all multiprocessors share, where a single cell is
-/// marked as fast as its bit is set: bits and a pass over them are saved. Larger ones would be read
-/// and written once more for every cell.
-const NEAR_GRID: usize = 36 << 20;
+/// Grids of this many bytes stay in the cache that all multiprocessors of a large GPU share, where a single cell
+/// is marked as fast as its bit is set: bits and a pass over them are saved. Larger ones would be read and written
+/// once more for every cell. More of those whose bits are set than of those whose cells are stored.
+const NEAR_SET: usize = 36 << 20;
+const NEAR_STORED: usize = 16 << 20;
 
 /// Points to cells, by the points' type and what is made of them.
 pub(crate) static MARK_KERNELS: KernelFamily = KernelFamily {
@@ -134,10 +135,11 @@ pub(super) unsafe fn launch_bits(
     unsafe { points.launch(launcher, &NEAR_KERNELS, points.kind(), blocks, args) }
 }
 
-/// Whether occupancy is stored in the grid at once. With more points than cells, most would be stored
+/// Whether occupancy is marked in the grid at once. With more points than cells, most would be stored
 /// again, and looking at bits is cheaper.
 pub(super) fn marks_grid(dims: &Dims) -> bool {
-    dims.cloud.count <= dims.cells && dims.all_cells.saturating_mul(dims.dtype.size()) <= NEAR_GRID
+    let near = if dims.fill == 0 && dims.dtype.size() <= 4 { NEAR_SET } else { NEAR_STORED };
+    dims.cloud.count <= dims.cells && dims.all_cells.saturating_mul(dims.dtype.size()) <= near
 }
 
 /// Marks the cells of all points in `cells`, which holds what `mark` says.
