@@ -49,6 +49,7 @@ def pytest_configure(config) -> None:
 def pytest_collection_modifyitems(config, items) -> None:
     """Nothing may wait for ever: a test that hangs ends the run with a stack trace."""
     for item in items:
+        # Machines without a GPU run all else; ROBOCACHE_TEST_GPU=1 makes its absence an error (above).
         if NO_CUDA and item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason=f"no GPU: {NO_CUDA}"))
         has_limit = item.get_closest_marker("timeout") is not None

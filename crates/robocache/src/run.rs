@@ -246,3 +246,24 @@ fn share_memory(a: &TensorRef<'_>, b: &TensorRef<'_>) -> bool {
     let ((a_low, a_high), (b_low, b_high)) = (a.address_range(), b.address_range());
     a_low < b_high && b_low < a_high
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::voxelize::{Grid, Voxelize};
+
+    /// A view that was zeros is not taken for zeros by the next run.
+    #[test]
+    fn zeros_are_told_once() {
+        let mut out = Tensor::zeros(&[2, 1, 1], DType::U8).unwrap();
+        let mut views = [out.view_mut().zeroed()];
+        for x in [1.5f32, 0.5] {
+            let points = Tensor::from_slice(&[x, 0.5, 0.5], &[1, 3]).unwrap();
+            let grid = Grid { origin: [0.0; 3], voxel_size: [1.0; 3], shape: [2, 1, 1] };
+            let op = Voxelize::new(points.view(), grid);
+            let context = Context::default();
+            prepare(&op, &context).unwrap().run(&mut views, &context).unwrap();
+        }
+        assert_eq!(out.as_slice::<u8>().unwrap(), [1, 0]);
+    }
+}

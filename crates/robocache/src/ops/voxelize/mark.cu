@@ -1,8 +1,8 @@
 // Points to cells: bits of occupied cells, counts, or occupied cells in the grid itself.
 // Host twin: `Finder` in find.rs.
 // Grid: one block of 256 threads per (row, tile of 1024 points), in turns where there are too many.
-// Preconditions: bits, counts and dropped are 0 before, a grid is filled; a blank one is 0 and whole words. Nothing is assumed of the
-//   points and lengths themselves.
+// Preconditions: bits, counts and dropped are 0 before, a grid is filled; a blank one is 0 and whole words.
+//   Nothing is assumed of the points and lengths themselves.
 // Determinism: the same bits on every run: all additions are of integers, and all that is stored to a cell or
 //   set in it is the same pattern. Tolerance against the CPU: none, the same bits.
 //
