@@ -1,17 +1,26 @@
-//! The engine's own tensors as NumPy arrays, without a copy.
+//! The engine's own memory as NumPy arrays, without a copy.
 
 use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
-use robocache::{DType, Tensor};
+use robocache::{DType, Layout, Memory, OutputSpec, Tensor};
 
-/// Owns a tensor for NumPy, or shares it with others that read it.
+/// Owns memory for NumPy, or shares it with others that read it.
 #[pyclass(frozen, module = "robocache")]
 struct Owner {
-    tensor: Arc<Tensor>,
+    address: usize,
+    /// Row-major.
+    layout: Layout,
+    dtype: DType,
     read_only: bool,
+    _keep: Keep,
+}
+
+enum Keep {
+    Tensor { _tensor: Arc<Tensor> },
+    Memory { _memory: Memory },
 }
 
 #[pymethods]
@@ -19,12 +28,11 @@ impl Owner {
     /// NumPy's protocol: an array over this memory keeps this object alive.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let view = self.tensor.view();
         let interface = PyDict::new(py);
         interface.set_item("version", 3)?;
-        interface.set_item("shape", PyTuple::new(py, view.shape())?)?;
-        interface.set_item("typestr", type_string(view.dtype()))?;
-        interface.set_item("data", (view.data() as usize, self.read_only))?;
+        interface.set_item("shape", PyTuple::new(py, self.layout.shape())?)?;
+        interface.set_item("typestr", type_string(self.dtype))?;
+        interface.set_item("data", (self.address, self.read_only))?;
         Ok(interface)
     }
 }
@@ -44,12 +52,29 @@ fn type_string(dtype: DType) -> String {
 
 /// A NumPy array that owns the tensor: nobody else has it.
 pub(crate) fn from_tensor<'py>(py: Python<'py>, tensor: Arc<Tensor>) -> PyResult<Bound<'py, PyAny>> {
-    as_array(py, Owner { tensor, read_only: false })
+    of_tensor(py, tensor, false)
 }
 
 /// A NumPy array over a tensor that others read as well: it cannot be written to.
 pub(crate) fn from_shared<'py>(py: Python<'py>, tensor: &Arc<Tensor>) -> PyResult<Bound<'py, PyAny>> {
-    as_array(py, Owner { tensor: Arc::clone(tensor), read_only: true })
+    of_tensor(py, Arc::clone(tensor), true)
+}
+
+/// A NumPy array for an output in this memory, which is large enough for it.
+pub(crate) fn from_memory<'py>(py: Python<'py>, spec: &OutputSpec, memory: Memory) -> PyResult<Bound<'py, PyAny>> {
+    let (address, layout, dtype) = (memory.data() as usize, spec.layout, spec.dtype);
+    let array =
+        as_array(py, Owner { address, layout, dtype, read_only: false, _keep: Keep::Memory { _memory: memory } })?;
+    if dtype == DType::BF16 {
+        return array.call_method1("view", (py.import("ml_dtypes")?.getattr("bfloat16")?,));
+    }
+    Ok(array)
+}
+
+fn of_tensor<'py>(py: Python<'py>, tensor: Arc<Tensor>, read_only: bool) -> PyResult<Bound<'py, PyAny>> {
+    let view = tensor.view();
+    let (address, layout, dtype) = (view.data() as usize, *view.layout(), view.dtype());
+    as_array(py, Owner { address, layout, dtype, read_only, _keep: Keep::Tensor { _tensor: tensor } })
 }
 
 fn as_array<'py>(py: Python<'py>, owner: Owner) -> PyResult<Bound<'py, PyAny>> {

@@ -7,7 +7,7 @@ use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PySlice, PyTuple, PyType};
+use pyo3::types::{PyDict, PyTuple, PyType};
 use robocache::tensor::dlpack::Description;
 use robocache::{DType, Device, Error, ErrorKind, Layout, OutputSpec, Result};
 
@@ -156,16 +156,15 @@ fn dtype_of(array: &Bound<'_, PyAny>, interface: &ArrayInterface) -> Result<DTyp
     Ok(dtype)
 }
 
-/// A new array for an output, of zeros or of anything. `like` lends its dtype where NumPy has none of that name.
+/// A new array for an output. `like` lends its dtype where NumPy has none of that name.
 pub(crate) fn allocate<'py>(
     py: Python<'py>,
     spec: &OutputSpec,
     like: &Bound<'py, PyAny>,
-    zeros: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     static EMPTY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let shape = PyTuple::new(py, spec.layout.shape())?;
-    let empty = if zeros { zeros_of(py)? } else { EMPTY.import(py, "numpy", "empty")? };
+    let empty = EMPTY.import(py, "numpy", "empty")?;
     if spec.dtype == DType::BF16 {
         let dtype = match like.getattr("dtype") {
             Ok(dtype) if is_array(like) && dtype.str()? == DType::BF16.name() => dtype,
@@ -174,18 +173,4 @@ pub(crate) fn allocate<'py>(
         return empty.call1((shape, dtype));
     }
     empty.call1((shape, spec.dtype.name()))
-}
-
-/// `numpy.zeros`, which asks the system for cleared pages and does not touch them.
-fn zeros_of<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
-    static ZEROS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    ZEROS.import(py, "numpy", "zeros")
-}
-
-/// Bytes that are 0, at an address that is a multiple of `align`.
-pub(crate) fn zero_bytes(py: Python<'_>, count: usize, align: usize) -> PyResult<Bound<'_, PyAny>> {
-    let bytes = zeros_of(py)?.call1((count + align, "uint8"))?;
-    let address: usize = bytes.getattr("ctypes")?.getattr("data")?.extract()?;
-    let start = address.next_multiple_of(align) - address;
-    bytes.get_item(PySlice::new(py, start as isize, (start + count) as isize, 1))
 }

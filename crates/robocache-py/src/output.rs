@@ -2,12 +2,12 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use robocache::{Context, DType, Device, Error, ErrorKind, Op, OutputSpec, Prepared, Result};
+use robocache::{Context, DType, Device, Error, ErrorKind, Memory, Op, OutputSpec, Prepared, Result};
 
 use crate::cuda::{self, Stream};
 use crate::input::{Framework, Input};
 use crate::torch::Torch;
-use crate::{enter, errors, numpy};
+use crate::{array, enter, errors, numpy};
 
 /// Allocates what `prepared` asks for like `like`, or takes the caller's `out`, runs the op
 /// without the interpreter, and returns the results.
@@ -28,17 +28,18 @@ pub(crate) fn run<'py, O: Op>(
             Some(object) => Input::on_stream(spec.name, object, stream).map_err(fail)?,
             None => {
                 let device = prepared.device();
-                let zeros = zeros_for(py, spec, like, device);
-                let zeroed = zeros.is_some();
-                let object = match zeros {
-                    Some(zeros) => zeros,
-                    None => stream.during(like, || allocate(py, spec, like, device)).map_err(|error| {
-                        if errors::is_out_of_memory(py, &error) {
-                            fail(errors::from_python(py, ErrorKind::OutOfMemory, spec.name, &error))
-                        } else {
-                            error
-                        }
-                    })?,
+                let (object, zeroed) = match in_kept_memory(py, spec, like, device) {
+                    Some(made) => made,
+                    None => {
+                        let made = stream.during(like, || allocate(py, spec, like, device)).map_err(|error| {
+                            if errors::is_out_of_memory(py, &error) {
+                                fail(errors::from_python(py, ErrorKind::OutOfMemory, spec.name, &error))
+                            } else {
+                                error
+                            }
+                        })?;
+                        (made, false)
+                    }
                 };
                 Input::fresh(spec.name, object, zeroed).map_err(fail)?
             }
@@ -80,28 +81,31 @@ fn caller_outputs<'py>(out: Option<&Bound<'py, PyAny>>, specs: &[OutputSpec]) ->
     Ok(tuple.iter().collect())
 }
 
-/// From so many bytes on, a result is in fresh pages at every call: glibc, for one, keeps no larger memory for the
-/// next. The system has cleared them, and ops that know it need not do so again.
-const ALWAYS_FRESH: usize = 32 << 20;
-
-/// Zeros on the host for a large output that gains from them. None where there is nothing to gain or they cannot be
-/// had: why, the framework's own allocator tells best.
-fn zeros_for<'py>(py: Python<'py>, spec: &OutputSpec, like: &Input<'py>, device: Device) -> Option<Bound<'py, PyAny>> {
-    let large = spec.layout.count() * spec.dtype.size() >= ALWAYS_FRESH;
-    if !spec.zeros || !large || device != Device::Cpu {
+/// A large output on the host, in memory that a former one may have had, and whether all of it is 0. None where
+/// the framework's own allocator is as good.
+fn in_kept_memory<'py>(
+    py: Python<'py>,
+    spec: &OutputSpec,
+    like: &Input<'py>,
+    device: Device,
+) -> Option<(Bound<'py, PyAny>, bool)> {
+    if device != Device::Cpu {
         return None;
     }
-    match like.framework {
-        Framework::Torch => crate::torch::zeros(py, spec).ok(),
-        _ => numpy::allocate(py, spec, &like.object, true).ok(),
-    }
+    let adopt = |memory: Memory| match like.framework {
+        Framework::Torch => Torch::loaded(py)?.adopt(py, spec, memory),
+        _ => array::from_memory(py, spec, memory).ok(),
+    };
+    let memory = Memory::new(spec.layout.count() * spec.dtype.size())?;
+    let zeroed = memory.is_zeroed();
+    Some((adopt(memory)?, zeroed))
 }
 
 fn allocate<'py>(py: Python<'py>, spec: &OutputSpec, like: &Input<'py>, device: Device) -> PyResult<Bound<'py, PyAny>> {
     match (like.framework, Torch::loaded(py)) {
         (Framework::Torch, Some(torch)) => torch.allocate(spec, like),
         (Framework::DlPack, _) if device != Device::Cpu => cuda::allocate_cupy(py, spec, &like.object),
-        _ => numpy::allocate(py, spec, &like.object, false),
+        _ => numpy::allocate(py, spec, &like.object),
     }
 }
 

@@ -8,14 +8,14 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
-use robocache::tensor::dlpack::{DlDevice, DlTensor, ExchangeApi, MAJOR_VERSION, describe as describe_tensor};
-use robocache::{DType, Device, ErrorKind, MAX_RANK, OutputSpec, Result};
+use robocache::tensor::dlpack::{
+    DlDevice, DlManagedTensorVersioned, DlTensor, DlVersion, ExchangeApi, MAJOR_VERSION, ToObject,
+    describe as describe_tensor,
+};
+use robocache::{DType, Device, ErrorKind, MAX_RANK, Memory, OutputSpec, Result};
 
 use crate::input::{Described, Input, Keep};
-use crate::{dlpack, errors, numpy};
-
-/// How torch aligns its own memory.
-const ALIGN: usize = 64;
+use crate::{dlpack, errors};
 
 /// What is known about the torch in this process.
 pub(crate) struct Torch {
@@ -203,26 +203,80 @@ impl Torch {
             // Out of memory, most likely: torch itself says so in its own class.
             return Self::allocate_in_python(spec, like);
         }
-        let mut object: *mut c_void = std::ptr::null_mut();
-        // SAFETY: torch consumes its own tensor and returns a new reference.
+        // SAFETY: torch's own tensor.
+        unsafe { object_of(py, to_object, managed) }
+    }
+
+    /// A new tensor for an output on the host, in this memory. None where this torch takes it from nobody.
+    pub(crate) fn adopt<'py>(&self, py: Python<'py>, spec: &OutputSpec, memory: Memory) -> Option<Bound<'py, PyAny>> {
+        let to_object = self.api?.to_object?;
+        // SAFETY: the description owns all that it speaks of.
+        unsafe { object_of(py, to_object, Adopted::describe(spec, memory)) }.ok()
+    }
+}
+
+/// Memory as torch holds it, with what describes it.
+struct Adopted {
+    managed: DlManagedTensorVersioned,
+    shape: [i64; MAX_RANK],
+    strides: [i64; MAX_RANK],
+    _memory: Memory,
+}
+
+impl Adopted {
+    /// A description that owns the memory, to be given back by its deleter.
+    fn describe(spec: &OutputSpec, memory: Memory) -> *mut DlManagedTensorVersioned {
+        let (mut shape, mut strides, mut step) = ([0i64; MAX_RANK], [0i64; MAX_RANK], 1i64);
+        for (axis, &size) in spec.layout.shape().iter().enumerate().rev() {
+            (shape[axis], strides[axis]) = (i64::try_from(size).unwrap_or(i64::MAX), step);
+            step = step.saturating_mul(shape[axis].max(1));
+        }
+        let tensor = DlTensor {
+            data: memory.data().cast(),
+            device: Device::Cpu.to_dlpack(),
+            ndim: i32::try_from(spec.layout.rank()).unwrap_or(0),
+            dtype: spec.dtype.to_dlpack(),
+            shape: std::ptr::null_mut(),
+            strides: std::ptr::null_mut(),
+            byte_offset: 0,
+        };
+        let version = DlVersion { major: MAJOR_VERSION, minor: 0 };
+        let (manager, deleter) = (std::ptr::null_mut(), Some(give_back as unsafe extern "C" fn(_)));
+        let managed = DlManagedTensorVersioned { version, manager, deleter, flags: 0, tensor };
+        let own = Box::into_raw(Box::new(Self { managed, shape, strides, _memory: memory }));
+        // SAFETY: just made, and nobody else has it.
         unsafe {
-            if to_object(managed, &raw mut object) != 0 || object.is_null() {
-                return Err(PyErr::fetch(py));
-            }
-            Bound::from_owned_ptr_or_err(py, object.cast())
+            (*own).managed.manager = own.cast();
+            (*own).managed.tensor.shape = (&raw mut (*own).shape).cast();
+            (*own).managed.tensor.strides = (&raw mut (*own).strides).cast();
+            &raw mut (*own).managed
         }
     }
 }
 
-/// A new tensor of zeros on the host, for a large output. torch's own would be written, NumPy's is not touched.
-pub(crate) fn zeros<'py>(py: Python<'py>, spec: &OutputSpec) -> PyResult<Bound<'py, PyAny>> {
-    let torch = py.import("torch")?;
-    let bytes = numpy::zero_bytes(py, spec.layout.count() * spec.dtype.size(), ALIGN)?;
-    let options = PyDict::new(py);
-    options.set_item("dtype", torch.getattr(spec.dtype.name())?)?;
-    let flat = torch.call_method("frombuffer", (bytes,), Some(&options))?;
-    // Detached it is no view in the eyes of autograd, which forbids to change views of an op in place.
-    flat.call_method1("view", (PyTuple::new(py, spec.layout.shape())?,))?.call_method0("detach")
+/// Called once, by whoever has the tensor, on any thread.
+unsafe extern "C" fn give_back(managed: *mut DlManagedTensorVersioned) {
+    // SAFETY: made by `Adopted::describe`, and not used again.
+    drop(unsafe { Box::from_raw((*managed).manager.cast::<Adopted>()) });
+}
+
+/// A tensor that consumes an owning description.
+///
+/// # Safety
+/// The description must be valid until its deleter is called.
+unsafe fn object_of(
+    py: Python<'_>,
+    to_object: ToObject,
+    managed: *mut DlManagedTensorVersioned,
+) -> PyResult<Bound<'_, PyAny>> {
+    let mut object: *mut c_void = std::ptr::null_mut();
+    // SAFETY: the caller's promise; torch returns a new reference.
+    unsafe {
+        if to_object(managed, &raw mut object) != 0 || object.is_null() {
+            return Err(PyErr::fetch(py));
+        }
+        Bound::from_owned_ptr_or_err(py, object.cast())
+    }
 }
 
 /// `isinstance` by the classes alone: calls nothing, and cannot fail.

@@ -194,6 +194,79 @@ def test_out_of_any_strides_where_rows_are_kept_near(dtype, device):
         assert (wide == 7).all() and (turned == 7).all()
 
 
+# Widths of streams, with units of 16 bytes down to one number, and targets: of whole and broken lines.
+LINES = [
+    ((512, 64, 12), 50),
+    ((8, 8), 1),
+    ((3, 1, 2), 7),
+    ((16, 48), 256),
+    ((64, 64), 33),
+    ((5,) * 16, 10),
+]
+
+
+@pytest.mark.parametrize("device", ON)
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("kind", [torch.int64, torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize(("widths", "count"), LINES, ids=str)
+def test_lines_of_rows_that_are_kept_near(widths, count, kind, dtype, device):
+    """Many short rows of lines alone, which a GPU has a kernel of its own for: the bits of the CPU."""
+    rng = np.random.default_rng([*widths, count])
+    batch, samples = 140, [int(rng.integers(1, 24)) for _ in widths]
+    streams = []
+    for width, length in zip(widths, samples, strict=True):
+        values = rng.normal(size=(batch, length, width)) * rng.choice(
+            [1, 1e-30, 1e30], (batch, 1, 1)
+        )
+        # Too large for a difference, and what is no number.
+        worst = float(torch.finfo(dtype).max)
+        some = rng.random(values.shape) < 0.02
+        values[some] = rng.choice([np.nan, np.inf, -np.inf, worst, -worst, 0.0, -0.0], some.sum())
+        streams.append((torch.tensor(values).to(dtype), random_times(rng, batch, length, kind)))
+    first, last = streams[0][1][:, :1], streams[0][1][:, -1:]
+    part = torch.tensor(rng.uniform(-0.2, 1.2, (batch, count)))
+    targets = (first + ((last - first).double() * part).to(kind)).contiguous()
+    exact = torch.tensor(rng.random((batch, count)) < 0.2)
+    on = streams[-1][1][:, torch.tensor(rng.integers(0, samples[-1], count))]
+    targets = torch.where(exact, on, targets)
+    outside = {"extrapolate": "clamp"}, {"extrapolate": "nan"}, {"extrapolate": "linear"}
+    for options in (*outside, {"check": False}):
+        want = rc.fuse([rc.Stream(v, t) for v, t in streams], targets, **options)
+        made = [rc.Stream(v.to(device), t.to(device)) for v, t in streams]
+        assert_same(rc.fuse(made, targets.to(device), **options).cpu(), want, options)
+    # An output that begins anywhere in a line, and touches nothing around it.
+    numbers = want.numel()
+    for shift in (1, 4, 8, 40):
+        memory = torch.full((numbers + 80,), 7, dtype=dtype, device=device)
+        rc.fuse(made, targets.to(device), out=memory[shift : shift + numbers].view(want.shape))
+        rest = torch.cat([memory[:shift], memory[shift + numbers :]])
+        assert bool((rest == 7).all()), shift
+        assert_same(
+            memory[shift : shift + numbers].view(want.shape).cpu(),
+            rc.fuse([rc.Stream(v, t) for v, t in streams], targets),
+        )
+
+
+@pytest.mark.parametrize("device", ON)
+def test_bad_rows_among_those_that_are_kept_near(device):
+    """The first bad stream is named, and rows of others are whole."""
+    times = torch.arange(20.0).repeat(200, 2, 1)
+    times[77, 1, 5] = 3.0  # goes back
+    values = torch.rand(200, 20, 16)
+    targets = torch.rand(200, 9) * 19
+
+    def call(second, targets, **options):
+        made = [rc.Stream(values.to(device), t.to(device)) for t in (times[:, 0], second)]
+        rc.fuse(made, targets.to(device), **options)
+        rc.synchronize()
+
+    with pytest.raises(rc.InvalidArgument, match=r"streams\[1\]") as raised:
+        call(times[:, 1], targets)
+    assert "77" in str(raised.value)
+    with pytest.raises(rc.InvalidArgument, match="targets"):
+        call(times[:, 0], targets + 15, extrapolate="error")
+
+
 @pytest.mark.parametrize("device", ON)
 def test_empty_sizes(device):
     times = torch.arange(3.0, device=device)

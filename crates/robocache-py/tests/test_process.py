@@ -327,3 +327,16 @@ def test_an_exception_can_be_raised_again_elsewhere():
         assert job.get(60).argument == "max_gap"
         with pytest.raises(rc.InvalidArgument, match="max_gap"):
             pool.apply_async(small, (), {"max_gap": -1.0}).get(60)
+
+
+def test_memory_need_not_be_kept():
+    code = """
+import numpy as np, robocache as rc
+grid = {"origin": (0, 0, 0), "voxel_size": 1.0, "shape": (340, 320, 320)}
+for at in range(3):
+    result = rc.voxelize(np.full((1, 3), at + 0.5, "f4"), **grid)
+    assert result.sum() == 1 and result[at, at, at] == 1
+    print(result.base is None)
+"""
+    for kept, framework_owns in (("0", "True"), ("100000000", "False")):
+        assert run_python(code, ROBOCACHE_KEEP_BYTES=kept).stdout.split() == [framework_owns] * 3

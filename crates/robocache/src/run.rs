@@ -47,15 +47,13 @@ pub struct OutputSpec {
     pub layout: Layout,
     /// Whether it is memory to work in, which is of no use after the run; the last of its op.
     pub temporary: bool,
-    /// Whether the op gains from [`TensorMut::zeroed`]; a caller that cannot say so loses time, nothing else.
-    pub zeros: bool,
 }
 
 impl OutputSpec {
     /// A row-major output; fails when the size cannot exist.
     pub fn new(name: &'static str, dtype: DType, shape: &[usize]) -> Result<Self> {
         let layout = Layout::contiguous(shape, dtype).map_err(|error| error.argument(name))?;
-        Ok(Self { name, dtype, layout, temporary: false, zeros: false })
+        Ok(Self { name, dtype, layout, temporary: false })
     }
 
     fn workspace(bytes: usize) -> Result<Self> {

@@ -4,9 +4,17 @@ use serde::Serialize;
 
 const PREFIX: &str = "ROBOCACHE_";
 const THREADS: &str = "ROBOCACHE_NUM_THREADS";
+const KEEP_BYTES: &str = "ROBOCACHE_KEEP_BYTES";
 /// What the engine looks at, in the order of how often people set it.
-const KNOWN: [&str; 6] =
-    [THREADS, "ROBOCACHE_BLOCKING", "ROBOCACHE_FFMPEG", "ROBOCACHE_CUBIN_DIR", "ROBOCACHE_NVRTC", "ROBOCACHE_LIBCUDA"];
+const KNOWN: [&str; 7] = [
+    THREADS,
+    KEEP_BYTES,
+    "ROBOCACHE_BLOCKING",
+    "ROBOCACHE_FFMPEG",
+    "ROBOCACHE_CUBIN_DIR",
+    "ROBOCACHE_NVRTC",
+    "ROBOCACHE_LIBCUDA",
+];
 
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Setting {
@@ -24,7 +32,11 @@ pub(super) fn all() -> Vec<Setting> {
     for (name, value) in std::env::vars_os() {
         let (name, value) = (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned());
         if let Some(known) = settings.iter_mut().find(|setting| setting.name == name) {
-            known.note = if name == THREADS { bad_threads(&value) } else { None };
+            known.note = match name.as_str() {
+                THREADS => bad_threads(&value),
+                KEEP_BYTES => bad_bytes(&value),
+                _ => None,
+            };
             known.value = Some(value);
         } else if name.starts_with(PREFIX) {
             others.push(Setting { name, value: Some(value), note: Some("no setting of the engine") });
@@ -41,9 +53,21 @@ fn bad_threads(value: &str) -> Option<&'static str> {
     (!good).then_some("ignored: not a positive number")
 }
 
+/// The engine takes numbers and ignores the rest.
+fn bad_bytes(value: &str) -> Option<&'static str> {
+    let good = value.trim().parse::<usize>().is_ok();
+    (!good).then_some("ignored: not a number of bytes")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_kept_by_numbers_of_bytes() {
+        assert_eq!(["0", " 1000000000 "].map(bad_bytes), [None; 2]);
+        assert!(["", "-1", "1 GiB", "1e9"].iter().all(|value| bad_bytes(value).is_some()));
+    }
 
     #[test]
     fn only_positive_numbers_of_threads_count() {

@@ -1,10 +1,12 @@
-//! What all ops share on the host: the thread pool, the choice of vector instructions, the sort.
+//! What all ops share on the host: the thread pool, the choice of vector instructions, memory, the sort.
 
+mod memory;
 mod pages;
 mod pool;
 mod simd;
 mod sort;
 
+pub use memory::Memory;
 pub(crate) use pages::want_large_pages;
 pub use pool::threads;
 pub(crate) use pool::{for_each, is_worth_sharing};

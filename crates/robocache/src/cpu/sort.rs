@@ -90,8 +90,8 @@ pub(crate) use with_item;
 /// The most bits of a digit: as many streams are written at once, and their lines should fit the first cache.
 const DIGIT: u32 = 9;
 const DIGITS: usize = 1 << DIGIT;
-/// The most bits of a digit within a bucket, whose items are few.
-const NEAR_DIGIT: u32 = 8;
+/// As above, within a bucket.
+const NEAR_DIGIT: u32 = 9;
 const NEAR_DIGITS: usize = 1 << NEAR_DIGIT;
 /// Up to so many items, comparing them is faster than counting digits.
 const FEW: usize = 1024;
@@ -111,7 +111,7 @@ pub(crate) fn sort<I: Item>(items: &mut [I], other: &mut [I], packing: Packing, 
     }
     let shared = is_worth_sharing(count * size_of::<I>());
     let mut places = vec![[0usize; DIGITS]; if shared { threads().max(1) * 2 } else { 1 }];
-    if count >= MANY && packing.key_bits > DIGIT {
+    if count >= MANY && packing.key_bits > DIGIT && u32::try_from(count).is_ok() {
         let top = Digit { shift: packing.key_bits - DIGIT, width: DIGIT };
         count_digits(items, &mut places, packing, top, context)?;
         let largest = (0..DIGITS).map(|digit| places.iter().map(|row| row[digit]).sum::<usize>()).max();
@@ -249,7 +249,8 @@ fn sort_bucket<I: Item>(bucket: &mut [I], spare: &mut [I], packing: Packing, pas
     let (mut from, mut to) = (bucket, spare);
     for pass in 0..passes {
         let digit = Digit { shift: pass * width, width };
-        let mut places = [0usize; NEAR_DIGITS];
+        // Narrow, since there are about as many as items; a bucket has fewer than 2^32 of them, see `sort`.
+        let mut places = [0u32; NEAR_DIGITS];
         for &item in &*from {
             places[digit.of(item, packing)] += 1;
         }
@@ -259,7 +260,7 @@ fn sort_bucket<I: Item>(bucket: &mut [I], spare: &mut [I], packing: Packing, pas
         }
         for &item in &*from {
             let place = &mut places[digit.of(item, packing)];
-            to[*place] = item;
+            to[*place as usize] = item;
             *place += 1;
         }
         std::mem::swap(&mut from, &mut to);

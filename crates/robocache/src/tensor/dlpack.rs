@@ -106,6 +106,9 @@ pub struct ExchangeHeader {
 /// How the allocator of [`ExchangeApi`] reports an error: context, kind, message.
 pub type SetError = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char);
 
+/// How [`ExchangeApi`] makes a Python object of an owning description.
+pub type ToObject = unsafe extern "C" fn(*mut DlManagedTensorVersioned, *mut *mut c_void) -> c_int;
+
 /// `DLPackExchangeAPI`: what a framework offers to C callers without going through Python.
 #[repr(C)]
 #[derive(Debug)]
@@ -118,7 +121,7 @@ pub struct ExchangeApi {
     /// An owning description of a Python tensor.
     pub from_object: Option<unsafe extern "C" fn(*mut c_void, *mut *mut DlManagedTensorVersioned) -> c_int>,
     /// A Python tensor from an owning description, which it consumes.
-    pub to_object: Option<unsafe extern "C" fn(*mut DlManagedTensorVersioned, *mut *mut c_void) -> c_int>,
+    pub to_object: Option<ToObject>,
     /// A borrowed description of a Python tensor; may be null.
     pub view_object: Option<unsafe extern "C" fn(*mut c_void, *mut DlTensor) -> c_int>,
     /// The stream that the framework queues work on.

@@ -159,7 +159,7 @@ impl<'a> TensorMut<'a> {
     }
 
     /// The same view of memory that holds nothing but zeros, as the system gives it out: the next op need not write
-    /// them again, and its result is wrong where that is not so. See [`OutputSpec::zeros`](crate::OutputSpec::zeros).
+    /// them again, and its result is wrong where that is not so.
     #[must_use]
     pub fn zeroed(self) -> Self {
         Self { zeroed: true, ..self }

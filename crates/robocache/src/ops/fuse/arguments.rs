@@ -81,6 +81,8 @@ pub(super) struct Args<const STREAMS: usize, const SEGMENTS: usize> {
     pub(super) stamps_at: u32,
     pub(super) kept_bytes: u32,
     pub(super) present: u32,
+    pub(super) columns_at: u32,
+    pub(super) per_unit: u32,
     pub(super) stream: [StreamArgs; STREAMS],
     pub(super) segment: [SegmentArgs; SEGMENTS],
 }
@@ -233,6 +235,15 @@ pub(super) fn row_bytes(source: &Source<'_>) -> Option<(u64, u64)> {
         && (dims.batch <= 1 || batch.unsigned_abs().wrapping_mul(size).is_multiple_of(16));
     let needed = 2 * dims.targets * (dims.width * size).next_multiple_of(32);
     (in_one && aligned).then_some((whole as u64, needed as u64))
+}
+
+/// Bytes of a line of the cache.
+pub(super) const CACHE_LINE: u64 = 128;
+
+/// Shared memory for a row of so many bytes: it begins as far into a line as in global memory, where it is
+/// aligned to 16.
+pub(super) fn room(bytes: u64) -> u64 {
+    if bytes == 0 { 0 } else { bytes.saturating_add(CACHE_LINE - 16).next_multiple_of(CACHE_LINE) }
 }
 
 /// How many of `units` units threads write at once, so that few of them are idle in few steps.

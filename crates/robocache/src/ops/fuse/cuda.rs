@@ -2,8 +2,8 @@
 //! what its own kernel does not know.
 
 use super::arguments::{
-    APART, Args, CHECK, CUBICS, EMPTY_SEGMENT, EMPTY_STREAM, FEW, KEEP, MANY, Output, RAGGED, RICH, STAGE, Source,
-    WIDE_TARGET_LENGTHS, ZEROS, cut, row_bytes,
+    APART, Args, CHECK, CUBICS, EMPTY_SEGMENT, EMPTY_STREAM, FEW, KEEP, LINE, MANY, Output, RAGGED, RICH, STAGE,
+    Source, WIDE_TARGET_LENGTHS, ZEROS, cut, room, row_bytes,
 };
 use super::plan::{Plan, Sizes};
 use super::variant::{Mode, Variant};
@@ -25,6 +25,7 @@ pub(crate) static KERNELS: KernelFamily = KernelFamily {
         ("streams.cuh", include_str!("streams.cuh")),
         ("part.cuh", include_str!("part.cuh")),
         ("copy.cuh", include_str!("copy.cuh")),
+        ("kept.cuh", include_str!("kept.cuh")),
         ("numbers.cuh", include_str!("numbers.cuh")),
         ("units.cuh", include_str!("units.cuh")),
     ],
@@ -142,15 +143,32 @@ fn mode_of(source: &Source<'_>, out: DType) -> Mode {
 /// Samples of streams of which one warp brings and checks the stamps: others can do so with other streams.
 const SHORT: i64 = 512;
 
-/// Bytes of a row of all streams, if to bring them near as a whole is less than to read what targets need:
-/// of that, some is found in the nearest cache.
+/// Shared memory for a row of all streams, if to bring them near as a whole is less than to read what targets
+/// need: of that, some is found in the nearest cache.
 fn bytes_to_keep(sources: &[Source<'_>]) -> Option<u64> {
-    let (mut all, mut most) = (0u64, 0u64);
+    let (mut all, mut most, mut rooms) = (0u64, 0u64, 0u64);
     for source in sources {
         let (whole, needed) = row_bytes(source)?;
         (all, most) = (all.checked_add(whole)?, most.checked_add(needed)?);
+        rooms = rooms.checked_add(room(whole))?;
     }
-    (all > 0 && all / 3 <= most / 4).then_some(all)
+    (all > 0 && all / 3 <= most / 4).then_some(rooms)
+}
+
+/// Whether all streams are blended along lines, into rows that follow on each other, and nothing else is asked for.
+fn is_lines(sources: &[Source<'_>], common: &Common<'_>, out: &Output) -> bool {
+    let after = |column: usize, source: &Source<'_>| (source.column == column).then_some(column + source.width);
+    let width = sources.iter().try_fold(0, after);
+    let follow = width.is_some_and(|width| out.targets == 1 || out.strides[1] == width as isize);
+    let plain =
+        |source: &Source<'_>| source.stream.is_some_and(|(op, _)| source.kind() == LINE && op.lengths.is_none());
+    out.strides[2] == 1
+        && follow
+        && common.dtype.is_float()
+        && common.target_lengths.is_none()
+        && common.valid.0.is_null()
+        && common.age.0.is_null()
+        && sources.iter().all(plain)
 }
 
 fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
@@ -214,21 +232,27 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
     }
     let cubics = segment[..used].iter().any(|segment| segment.method == Method::Cubic as u8);
     let near = segment[..used].iter().all(|segment| segment.method == ZEROS || segment.near != 0);
+    let apart = sources.len() > 1 && stream.iter().all(|stream| stream.samples <= SHORT);
     let sizes = Sizes {
         streams: sources.len() as u32,
         stamps,
         kept: bytes_to_keep(sources).filter(|_| near),
+        lines: mode == Mode::Lean && apart && is_lines(sources, common, &place),
         cubics,
         batch: common.batch as u64,
         targets: common.target_count as u64,
     };
     let plan = Plan::new(variant, &mut segment[..used], &sizes, launcher.gpu().info())?;
-    if let Some((mut place, _)) = plan.kept {
+    let mut kept_bytes = 0;
+    if let Some(mut place) = plan.kept {
         for (source, stream) in sources.iter().zip(&mut stream) {
+            let whole = row_bytes(source).map_or(0, |(whole, _)| whole);
             stream.kept = place;
-            place += row_bytes(source).map_or(0, |(whole, _)| whole as u32);
+            place += room(whole) as u32;
+            kept_bytes += whole as u32;
         }
     }
+    let variant = if plan.columns_at.is_some() { variant.kept() } else { variant };
     let present = |(index, source): (usize, &Source<'_>)| u32::from(source.stream.is_some()) << index;
     let flag = |condition: bool, flag: u32| if condition { flag } else { 0 };
     let mut args = Args::<STREAMS, SEGMENTS> {
@@ -253,7 +277,7 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
             | flag(plan.stage, STAGE)
             | flag(cubics, CUBICS)
             | flag(plan.kept.is_some(), KEEP)
-            | flag(sources.len() > 1 && stream.iter().all(|stream| stream.samples <= SHORT), APART)
+            | flag(apart, APART)
             | flag(stream.iter().any(|stream| !stream.lengths.is_null()), RAGGED),
         tile: plan.tile,
         tiles: plan.tiles,
@@ -265,8 +289,10 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
         out_dtype: dtype_number(common.dtype),
         besides_at: plan.besides_at,
         stamps_at: plan.stamps_at,
-        kept_bytes: plan.kept.map_or(0, |(_, bytes)| bytes),
+        kept_bytes,
         present: sources.iter().enumerate().map(present).sum(),
+        columns_at: plan.columns_at.unwrap_or(0),
+        per_unit: plan.columns_at.map_or(0, |_| u32::MAX / plan.units + 1),
         stream,
         segment,
     };

@@ -14,10 +14,45 @@
 //   same bits, but for the payload of NaN.
 //
 // RC_OUT: type of all elements; RC_FLOAT: whether it is a float; RC_MIXED: any types instead; RC_RICH:
-// whether there are methods beside lines and copies; RC_STAMP: i64, double, float; RC_STREAMS,
-// RC_SEGMENTS: how many Args can hold; RC_ARGS_SIZE.
+// whether there are methods beside lines and copies; RC_KEPT: lines alone, with STAGE, KEEP and APART and without
+// lengths, validity and ages, see kept.cuh; RC_STAMP: i64, double, float; RC_STREAMS, RC_SEGMENTS: how many Args
+// can hold; RC_ARGS_SIZE.
 #include "copy.cuh"
+#include "kept.cuh"
 #include "units.cuh"
+
+#if RC_KEPT
+
+// One block per row.
+extern "C" __global__ void __launch_bounds__(256, 4) RC_ENTRY(const __grid_constant__ Args args) {
+    extern __shared__ __align__(128) unsigned char memory[];
+    __shared__ i64 lengths[RC_STREAMS];
+    __shared__ u32 bad;
+    __shared__ u64 arrival;
+    const i64 row = i64(args.first_row + blockIdx.x);
+    const u32 count = u32(args.target_count);
+    Shared shared = {args, (Pick*)memory, lengths, &bad, &arrival, args.present};
+    keep_first(shared, row);
+
+    const Team team(args);
+    stage_targets(shared, team, row, count);
+    stage_all(shared, team, row);
+    keep_later(shared, row);
+    end_copies();
+    place_columns(shared, row);
+    if (threadIdx.x < args.streams) lengths[threadIdx.x] = args.stream[threadIdx.x].samples;
+    if (threadIdx.x == 0) bad = 0;
+    await_copies<1>();
+    __syncwarp();
+    const bool wrong = (args.flags & CHECK) && (args.extrapolate == ERROR || seem_wrong(shared, team));
+    if (__syncthreads_or(wrong)) check_rows<true>(shared, row, args.target_count);
+    pick_samples(shared, count);
+    await_values(shared);
+    __syncthreads();
+    write_lines(shared, args.out + row * args.out_strides[0], count);
+}
+
+#else
 
 inline Stamp target_at(const Args& args, i64 row, i64 index) {
     return args.targets[row * args.target_strides[0] + index * args.target_strides[1]];
@@ -121,7 +156,7 @@ const int LEAN_BLOCKS = sizeof(Weight) == 8 ? 3 : 4, RICH_BLOCKS = sizeof(Stamp)
 const int BLOCKS = RC_MIXED || (RC_RICH && sizeof(Weight) == 8) ? 2 : RC_RICH ? RICH_BLOCKS : LEAN_BLOCKS;
 
 extern "C" __global__ void __launch_bounds__(256, BLOCKS) RC_ENTRY(const __grid_constant__ Args args) {
-    extern __shared__ __align__(16) unsigned char memory[];
+    extern __shared__ __align__(128) unsigned char memory[];
     __shared__ i64 lengths[RC_STREAMS];
     __shared__ u32 bad;
     __shared__ u64 arrival;
@@ -163,3 +198,5 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS) RC_ENTRY(const __grid_
     u8* out = args.out + row * args.out_strides[0] + start * args.out_strides[1];
     for (u32 g = 0; g < args.segments; g++) write_segment(shared, args.segment[g], first, end, row, out, count);
 }
+
+#endif

@@ -1,6 +1,6 @@
 //! How the work of `fuse` is cut on a GPU.
 
-use super::arguments::{MOST_TILE, SegmentArgs, across};
+use super::arguments::{CACHE_LINE, MOST_TILE, SegmentArgs, across};
 use super::variant::{Mode, Variant};
 use crate::cuda::{GpuInfo, STATIC_SHARED};
 use crate::{Error, Result};
@@ -18,14 +18,19 @@ const TILE_BYTES: u32 = 40 << 10;
 
 /// Shared memory for values: what leaves room for four blocks on GPUs that have the most.
 const KEPT_BYTES: u64 = 50 << 10;
+/// Units of a target that the table of kept.cuh holds at most, of so many bytes each: it comes on top of the values.
+const MOST_COLUMNS: u32 = 512;
+const COLUMN_BYTES: u32 = 8;
 
 /// The sizes of a call.
 pub(super) struct Sizes {
     pub(super) streams: u32,
     /// Of all streams, as they lie in shared memory.
     pub(super) stamps: u64,
-    /// Bytes of a row of all streams, where they can be kept.
+    /// Shared memory for a row of all streams, where they can be kept.
     pub(super) kept: Option<u64>,
+    /// Whether the kernel for lines of kept streams knows all that is asked for.
+    pub(super) lines: bool,
     pub(super) cubics: bool,
     pub(super) batch: u64,
     pub(super) targets: u64,
@@ -43,8 +48,10 @@ pub(super) struct Plan {
     pub(super) stage: bool,
     pub(super) besides_at: u32,
     pub(super) stamps_at: u32,
-    /// Where values are brought to in shared memory, and their bytes.
-    pub(super) kept: Option<(u32, u32)>,
+    /// Where values are brought to in shared memory.
+    pub(super) kept: Option<u32>,
+    /// Where the table of kept.cuh lies, if its kernel is to be used.
+    pub(super) columns_at: Option<u32>,
     pub(super) shared: u32,
 }
 
@@ -82,11 +89,23 @@ impl Plan {
         let stamp_bytes = sizes.stamps.saturating_mul(u64::from(variant.stamp().2)).next_multiple_of(16);
         // A block that takes all shared memory leaves no other to hide its waiting behind.
         let stage = stamp_bytes <= u64::from(gpu.shared_memory.saturating_sub(stamps_at)) / 2;
-        let shared = stamps_at + if stage { stamp_bytes as u32 } else { 0 };
+        let mut shared = stamps_at + if stage { stamp_bytes as u32 } else { 0 };
         let tiles = u32::try_from(targets.div_ceil(u64::from(tile))).map_err(too_many)?;
-        let room = u64::from(gpu.shared_memory.saturating_sub(shared).saturating_sub(STATIC_SHARED));
-        let fits = |&bytes: &u64| stage && tiles == 1 && !split && bytes <= room;
-        let kept = kept.filter(fits).map(|bytes| (shared, bytes as u32));
+        // The copy engine writes whole lines.
+        let place = shared.next_multiple_of(CACHE_LINE as u32);
+        let room = |from: u32| u64::from(gpu.shared_memory.saturating_sub(from).saturating_sub(STATIC_SHARED));
+        let kept = kept.filter(|&bytes| stage && tiles == 1 && !split && bytes <= room(place));
+        if let Some(bytes) = kept {
+            shared = place + bytes as u32;
+        }
+        let one_size = segments.windows(2).all(|pair| pair[0].together == pair[1].together);
+        let table = u64::from(units) * u64::from(COLUMN_BYTES);
+        let has_table =
+            kept.is_some() && sizes.lines && one_size && (2..=MOST_COLUMNS).contains(&units) && table <= room(shared);
+        let columns_at = has_table.then_some(shared);
+        if has_table {
+            shared += table as u32;
+        }
         for segment in segments.iter_mut() {
             segment.across = across(segment.units.min(chunk), threads, tile);
         }
@@ -100,8 +119,9 @@ impl Plan {
             stage,
             besides_at,
             stamps_at,
-            kept,
-            shared: shared + kept.map_or(0, |(_, bytes)| bytes),
+            kept: kept.map(|_| place),
+            columns_at,
+            shared,
         })
     }
 }
@@ -165,13 +185,43 @@ mod tests {
     #[test]
     fn values_are_kept_only_where_all_fits_shared_memory() {
         // 8 streams of 512 samples and three columns of 4 bytes, stamps of 8 bytes, 256 targets.
-        let sizes = Sizes { streams: 8, stamps: 8 * 512, kept: Some(49_152), cubics: false, batch: 1024, targets: 256 };
+        let sizes = Sizes {
+            streams: 8,
+            stamps: 8 * 512,
+            kept: Some(49_152),
+            lines: false,
+            cubics: false,
+            batch: 1024,
+            targets: 256,
+        };
         let variant = Variant::new(Mode::Lean, DType::F32, DType::F64, false);
         for (shared_memory, keeps) in [(232_448, true), (101_376, false)] {
             let mut segments = [SegmentArgs { units: 3, ..EMPTY_SEGMENT }; 8];
             let plan = Plan::new(variant, &mut segments, &sizes, &GpuInfo::imagined(132, shared_memory)).unwrap();
             assert_eq!(plan.kept.is_some(), keeps, "{plan:?}");
             assert!(plan.shared + STATIC_SHARED <= shared_memory, "{plan:?}");
+        }
+    }
+
+    #[test]
+    fn lines_of_kept_streams_get_a_table_where_units_are_of_one_size() {
+        let sizes =
+            Sizes { streams: 3, stamps: 332, kept: Some(48_768), lines: true, cubics: false, batch: 2048, targets: 50 };
+        let variant = Variant::new(Mode::Lean, DType::BF16, DType::F32, false);
+        let gpu = GpuInfo::imagined(132, 232_448);
+        for (together, lines, has_table) in
+            [([4, 4, 4], true, true), ([8, 4, 4], true, false), ([4, 4, 4], false, false)]
+        {
+            let mut segments = [EMPTY_SEGMENT; 3];
+            for (index, segment) in segments.iter_mut().enumerate() {
+                (segment.units, segment.together) = ([128, 16, 3][index], together[index]);
+            }
+            let plan = Plan::new(variant, &mut segments, &Sizes { lines, ..sizes }, &gpu).unwrap();
+            assert!(plan.kept.is_some_and(|place| place.is_multiple_of(CACHE_LINE as u32)), "{plan:?}");
+            assert_eq!(plan.columns_at.is_some(), has_table, "{plan:?}");
+            assert_eq!(plan.threads, 256);
+            // Four blocks of a multiprocessor, each with what the driver takes.
+            assert!(4 * (plan.shared + 256 + 1024) <= 228 << 10, "{plan:?}");
         }
     }
 

@@ -58,6 +58,8 @@ struct Args {
     u32 besides_at, stamps_at;  // bytes in shared memory
     u32 kept_bytes;             // of values in shared memory
     u32 present;                // streams that exist, by bits
+    u32 columns_at;             // of the table of kept.cuh, in shared memory
+    u32 per_unit;               // 2^32 over `units`, rounded up, for that kernel
     StreamArgs stream[RC_STREAMS];
     SegmentArgs segment[RC_SEGMENTS];
 };
@@ -104,7 +106,14 @@ struct Shared {
     Beside* besides() const { return (Beside*)(base() + args.besides_at); }
     Stamp* stamps() const { return (Stamp*)(base() + args.stamps_at); }
     const u8* values(const StreamArgs& stream, i64 row) const {
-        return args.flags & KEEP ? base() + stream.kept : stream.values + row * stream.value_strides[0];
+        return args.flags & KEEP ? base() + stream.kept : far(stream, row);
+    }
+    const u8* far(const StreamArgs& stream, i64 row) const { return stream.values + row * stream.value_strides[0]; }
+    // As far into a line as in global memory: else the copy engine reads parts of two lines for each one that it
+    // writes. Kernels of more methods have no registers to spare for that.
+    u8* kept(const StreamArgs& stream, i64 row) const {
+        const u32 within = RC_KEPT ? u32(u64(far(stream, row))) & 127 : 0;
+        return base() + stream.kept + within;
     }
 };
 
@@ -196,25 +205,39 @@ inline void stage_all(const Shared& shared, const Team& team, i64 row) {
 }
 
 // Brings the values of all streams near, where they are little enough and most are needed; from sm_90 on
-// by the copy engine, which takes one thread a few instructions, so that it comes first. `await_values`
+// by the copy engine, which takes one warp a few instructions, so that it comes first. `await_values`
 // waits for them.
 #if __CUDA_ARCH__ >= 900
 inline void keep_later(const Shared&, i64) {}
-inline void keep_first(const Shared& shared, i64 row) {
-    if (threadIdx.x != 0) return;
-    const Args& args = shared.args;
+inline void expect_values(const Shared& shared) {
     const u32 arrival = u32(__cvta_generic_to_shared(shared.arrival));
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(arrival) : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(arrival), "r"(args.kept_bytes) : "memory");
-    for (u32 s = 0; s < args.streams; s++) {
-        const StreamArgs& stream = args.stream[s];
-        const u32 bytes = u32(stream.samples) * u32(stream.value_strides[1]);
-        if (stream.kind == MISSING || bytes == 0) continue;
-        const u32 to = u32(__cvta_generic_to_shared(shared.base() + stream.kept));
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                     ::"r"(to), "l"(stream.values + row * stream.value_strides[0]), "r"(bytes), "r"(arrival) : "memory");
-    }
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(arrival), "r"(shared.args.kept_bytes) : "memory");
+}
+inline void bring_values(const Shared& shared, const StreamArgs& stream, i64 row) {
+    const u32 bytes = u32(stream.samples) * u32(stream.value_strides[1]);
+    if (stream.kind == MISSING || bytes == 0) return;
+    const u32 arrival = u32(__cvta_generic_to_shared(shared.arrival));
+    const u32 to = u32(__cvta_generic_to_shared(shared.kept(stream, row)));
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 ::"r"(to), "l"(shared.far(stream, row)), "r"(bytes), "r"(arrival) : "memory");
+}
+inline void keep_first(const Shared& shared, i64 row) {
+    const Args& args = shared.args;
+#if RC_KEPT
+    // A lane for each stream, of the warp that has the fewest stamps to bring.
+    if (threadIdx.x < blockDim.x - 32) return;
+    const u32 s = threadIdx.x & 31;
+    if (s == 0) expect_values(shared);
+    __syncwarp();
+    if (s < args.streams) bring_values(shared, args.stream[s], row);
+#else
+    // One thread takes fewer registers.
+    if (threadIdx.x != 0) return;
+    expect_values(shared);
+    for (u32 s = 0; s < args.streams; s++) bring_values(shared, args.stream[s], row);
+#endif
 }
 inline void await_values(const Shared& shared) {
     const u32 arrival = u32(__cvta_generic_to_shared(shared.arrival));
@@ -230,8 +253,8 @@ inline void keep_later(const Shared& shared, i64 row) {
         const StreamArgs& stream = args.stream[s];
         if (stream.kind == MISSING) continue;
         const u32 bytes = u32(stream.samples) * u32(stream.value_strides[1]);
-        const u8* from = stream.values + row * stream.value_strides[0];
-        u8* to = shared.base() + stream.kept;
+        const u8* from = shared.far(stream, row);
+        u8* to = shared.kept(stream, row);
         for (u32 i = threadIdx.x * 16; i < bytes; i += blockDim.x * 16) copy_near<16>(to + i, from + i);
     }
 }

@@ -13,9 +13,12 @@ pub(super) enum Mode {
     Rich,
     /// Every method, dtypes of all kinds.
     Mixed,
+    /// Lines alone, of streams that are in shared memory as a whole; the plan tells where that is possible.
+    Kept,
 }
 
-const MODES: [(Mode, &str); 3] = [(Mode::Lean, "lean"), (Mode::Rich, "rich"), (Mode::Mixed, "mixed")];
+const MODES: [(Mode, &str); 4] =
+    [(Mode::Lean, "lean"), (Mode::Rich, "rich"), (Mode::Mixed, "mixed"), (Mode::Kept, "kept")];
 /// The elements that kernels are compiled for: floats, and what integers are copied as.
 const CELLS: [(&str, &str); 8] = [
     ("float16", "rc::f16"),
@@ -45,6 +48,7 @@ impl Variant {
             all.extend((0..CELLS.len() as u8).map(|out| Self { mode: Mode::Lean as u8, out, stamp }));
             all.extend((0..4).map(|out| Self { mode: Mode::Rich as u8, out, stamp }));
             all.push(Self { mode: Mode::Mixed as u8, out: 0, stamp });
+            all.extend((0..4).map(|out| Self { mode: Mode::Kept as u8, out, stamp }));
         }
         all
     }
@@ -61,6 +65,11 @@ impl Variant {
         };
         let stamp = stamp_number(stamp);
         Self { mode: mode as u8, out, stamp }
+    }
+
+    /// The kernel of [`Mode::Kept`] for the same elements and stamps, which must be floats.
+    pub(super) fn kept(self) -> Self {
+        Self { mode: Mode::Kept as u8, ..self }
     }
 
     pub(super) fn number(self) -> u32 {
@@ -103,7 +112,8 @@ impl Variant {
             format!("-DRC_OUT={}", self.out().1),
             format!("-DRC_FLOAT={}", u8::from(self.out < 4)),
             format!("-DRC_MIXED={}", u8::from(mode == Mode::Mixed)),
-            format!("-DRC_RICH={}", u8::from(mode != Mode::Lean)),
+            format!("-DRC_RICH={}", u8::from(matches!(mode, Mode::Rich | Mode::Mixed))),
+            format!("-DRC_KEPT={}", u8::from(mode == Mode::Kept)),
             format!("-DRC_STAMP={}", self.stamp().1),
             format!("-DRC_STREAMS={streams}"),
             format!("-DRC_SEGMENTS={segments}"),

@@ -1,14 +1,10 @@
-//! `voxelize` on the host. Occupancy is written by atomic stores; features are reduced along the points sorted
-//! by cell.
+//! `voxelize` on the host: which way a call goes, and features, reduced along the points sorted by cell.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use super::count;
-use super::find::{Finder, Visitor, prefetch};
-use super::grid::NOWHERE;
+use super::find::Finder;
 use super::reduce::{Features, RowOut, Run, reduce};
-use super::{CountsIn, Dims, Reduce, Targets, Voxelize};
+use super::{CountsIn, Dims, Reduce, Targets, Voxelize, count, occupancy};
 use crate::cpu::{Item, Packing, Shared, for_each, is_worth_sharing, sort, threads, vectorized, with_item};
 use crate::ops::cloud::ReadPoints;
 use crate::ops::depth::with_source;
@@ -18,12 +14,12 @@ use crate::tensor::{DType, TensorRef};
 use crate::{Context, Error, Outputs, Result};
 
 /// Bytes of a task that only writes.
-const TASK_BYTES: usize = 1 << 20;
+pub(super) const TASK_BYTES: usize = 1 << 20;
 /// Bytes of a task that fills a part of the grid and then comes back to it: they should stay in a core's cache.
 const SLAB_BYTES: u64 = 512 << 10;
 /// Bytes of the grid, and points, of a row that one thread fills and then writes.
 const NEAR_ROW_BYTES: usize = 1 << 20;
-const NEAR_ROW_POINTS: usize = 1 << 20;
+pub(super) const NEAR_ROW_POINTS: usize = 1 << 20;
 const ALIGN: usize = 64;
 
 pub(super) fn workspace(op: &Voxelize<'_>, dims: &Dims) -> Result<usize> {
@@ -33,9 +29,12 @@ pub(super) fn workspace(op: &Voxelize<'_>, dims: &Dims) -> Result<usize> {
         return Ok(dims.cloud.total().checked_mul(2 * item).ok_or_else(too_large)? + ALIGN);
     }
     let dealt = if CountsIn::of(op, dims) == CountsIn::Nothing { None } else { count::Plan::new(dims) };
-    let dealt = dealt.map_or(0, |plan| plan.workspace() + ALIGN);
+    let dealt = dealt.map_or(0, |plan| plan.workspace());
     let counts = counts_to_work_in(op, dims).ok_or_else(too_large)?;
-    Ok(if counts > 0 { dealt + counts + ALIGN } else { dealt })
+    let bits = if op.reduce == Reduce::Count { 0 } else { occupancy::workspace(dims) };
+    // Counting is done before cells are marked.
+    let bytes = (dealt + counts).max(bits);
+    Ok(if bytes > 0 { bytes + ALIGN } else { 0 })
 }
 
 /// Bytes of counts that are no result; none where they cannot be addressed.
@@ -97,93 +96,8 @@ fn with_points<P: ReadPoints>(
     }
     // Counting has counted the dropped.
     let found = if counts.is_null() { found } else { finder(std::ptr::null_mut()) };
-    match dims.dtype.size() {
-        1 => mark(&found, dims, targets, dims.one as u8, context),
-        2 => mark(&found, dims, targets, dims.one as u16, context),
-        4 => mark(&found, dims, targets, dims.one as u32, context),
-        _ => mark(&found, dims, targets, dims.one, context),
-    }
-}
-
-/// Fills the grid, unless it is blank, then writes `one` into the cells of points.
-fn mark<S: Slot + Sync, P: ReadPoints>(
-    found: &Finder<'_, P>,
-    dims: &Dims,
-    targets: &Targets,
-    one: S,
-    context: &Context<'_>,
-) -> Result<()> {
-    let (shared, blank) = (Shared(targets.out), targets.blank);
-    if rows_are_tasks(dims, dims.dtype) {
-        return found.for_each_row(context, |row| {
-            if !blank {
-                // SAFETY: a row of `[B,X,Y,Z]` of this dtype, row-major, which no other task writes.
-                unsafe { fill_part(shared.get(), dims.dtype, dims.fill, row * dims.cells..(row + 1) * dims.cells) };
-            }
-            Mark::new(shared.get(), one)
-        });
-    }
-    // SAFETY: `[B,X,Y,Z]` of this dtype, row-major.
-    unsafe {
-        if blank {
-            touch(shared.get(), dims.all_cells * dims.dtype.size(), context)?;
-        } else {
-            fill(shared.get(), dims.dtype, dims.fill, dims.all_cells, context)?;
-        }
-    }
-    found.for_each(false, context, |_| Mark::new(shared.get(), one))
-}
-
-/// A cell that is marked.
-trait Slot: Copy + Default {
-    /// # Safety
-    /// The slot must be writable and aligned. Stores of one value may meet.
-    unsafe fn store(slot: *mut Self, value: Self);
-}
-
-macro_rules! slots {
-    ($(($type:ty, $atomic:ty)),+) => {$(
-        impl Slot for $type {
-            #[inline(always)]
-            unsafe fn store(slot: *mut Self, value: Self) {
-                // SAFETY: the caller's promise.
-                unsafe { <$atomic>::from_ptr(slot) }.store(value, Relaxed);
-            }
-        }
-    )+};
-}
-slots!((u8, AtomicU8), (u16, AtomicU16), (u32, AtomicU32), (u64, AtomicU64));
-
-/// Writes `one` into the cells of points.
-struct Mark<S> {
-    out: *mut S,
-    one: S,
-    before: u64,
-    /// Where a store goes that is not needed: no branch to guess wrong.
-    aside: S,
-}
-
-impl<S: Slot> Mark<S> {
-    fn new(out: *mut u8, one: S) -> Self {
-        Self { out: out.cast(), one, before: NOWHERE, aside: S::default() }
-    }
-}
-
-impl<S: Slot> Visitor for Mark<S> {
-    #[inline(always)]
-    fn visit(&mut self, _: usize, cells: &[u64]) {
-        for &cell in cells {
-            prefetch(self.out.wrapping_add(cell as usize));
-        }
-        for &cell in cells {
-            // Not one store after the other to a cell that other cores write, too.
-            let needed = (cell != NOWHERE) & (cell != self.before);
-            let slot = if needed { self.out.wrapping_add(cell as usize) } else { &raw mut self.aside };
-            self.before = cell;
-            // SAFETY: a cell of the grid, aligned as its dtype is.
-            unsafe { S::store(slot, self.one) };
-        }
-    }
+    // SAFETY: counting is done with the memory to work in.
+    unsafe { occupancy::mark(&found, dims, targets, scratch, context) }
 }
 
 /// Writes one pattern to `count` elements.
@@ -197,23 +111,6 @@ pub(super) unsafe fn fill(out: *mut u8, dtype: DType, bits: u64, count: usize, c
         let (first, end) = (task * per_task, ((task + 1) * per_task).min(count));
         // SAFETY: the caller's promise; tasks have parts of their own.
         unsafe { fill_part(out.get(), dtype, bits, first..end) };
-    })
-}
-
-/// Touches the pages of fresh zeros part by part. Points are all over the grid, and two threads that touch a page
-/// at once both clear it.
-///
-/// # Safety
-/// So many bytes must be writable at `out`, and 0.
-unsafe fn touch(out: *mut u8, bytes: usize, context: &Context<'_>) -> Result<()> {
-    /// The smallest that there are.
-    const PAGE: usize = 4096;
-    let out = Shared(out);
-    for_each(bytes.div_ceil(TASK_BYTES), context, &|task| {
-        for at in (task * TASK_BYTES..((task + 1) * TASK_BYTES).min(bytes)).step_by(PAGE) {
-            // SAFETY: the caller's promise; tasks have parts of their own.
-            unsafe { out.get().add(at).write_volatile(0) };
-        }
     })
 }
 
@@ -319,40 +216,65 @@ fn reduce_all<F: Scalar, I: Item>(features: &TensorRef<'_>, job: &Job<'_, I>, co
         point_cost: (dims.width * size_of::<F>() + 16) as u64,
     };
     slabs.for_each(context, &|cells, points| {
-        // SAFETY: the outputs are row-major, of these dtypes, and no other task writes these cells.
+        let slab = Slab {
+            cells: cells.start as usize..cells.end as usize,
+            out: RowOut { data: out.get(), dtype: dims.dtype },
+            fill: (!blank).then_some(dims.fill),
+            counts: counts.get(),
+        };
+        // SAFETY: the outputs are row-major, of these dtypes, no other task writes these cells, and the points exist.
         unsafe {
-            if !blank {
-                let columns = cells.start as usize * dims.width..cells.end as usize * dims.width;
-                fill_part(out.get(), dims.dtype, dims.fill, columns);
+            if !slab.counts.is_null() {
+                slab.counts.add(slab.cells.start).write_bytes(0, slab.cells.len());
             }
-            if !counts.get().is_null() {
-                counts.get().add(cells.start as usize).write_bytes(0, (cells.end - cells.start) as usize);
-            }
-        }
-        // SAFETY: as above, and the points exist.
-        unsafe {
-            let out = RowOut { data: out.get(), dtype: dims.dtype };
-            reduce_slab(&features, points, packing, op.reduce, out, counts.get());
+            reduce_slab(&features, points, packing, op.reduce, &slab);
         }
     })
 }
 
+/// Cells that one task writes.
+struct Slab {
+    cells: Range<usize>,
+    /// The first row of the whole grid.
+    out: RowOut,
+    /// What cells without points are filled with; none where they hold it already.
+    fill: Option<u64>,
+    /// May be null.
+    counts: *mut i32,
+}
+
+/// Bytes of a row from which on empty rows are filled one gap after the other, so that no row is written twice;
+/// of smaller ones a slab is filled as a whole.
+const WIDE_ROW: usize = 32;
+
 vectorized! {
-    /// Writes the cells of sorted points.
+    /// Writes the cells of a slab, which hold these sorted points.
     ///
     /// # Safety
-    /// The points and the cells must exist, and nobody else may use the cells; `counts` may be null.
+    /// The points and the cells must exist, and nobody else may use the cells.
     unsafe fn reduce_slab[F: Scalar, I: Item](
         features: &Features<F>,
         points: &[I],
         packing: Packing,
         how: Reduce,
-        out: RowOut,
-        counts: *mut i32,
+        slab: &Slab,
     ) {
         /// Points whose features are asked for ahead.
         const AHEAD: usize = 32;
-        let mut first = 0;
+        let (out, width) = (slab.out, features.width);
+        let fill = |cells: Range<usize>| {
+            if let Some(bits) = slab.fill
+                && !cells.is_empty()
+            {
+                // SAFETY: the caller's promise.
+                unsafe { fill_part(out.data, out.dtype, bits, cells.start * width..cells.end * width) };
+            }
+        };
+        let by_gaps = width * out.dtype.size() >= WIDE_ROW;
+        if !by_gaps {
+            fill(slab.cells.clone());
+        }
+        let (mut first, mut next) = (0, slab.cells.start);
         while first < points.len() {
             let cell = points[first].key(packing) as usize;
             let run = points[first..].iter().take_while(|item| item.key(packing) as usize == cell).count();
@@ -360,14 +282,21 @@ vectorized! {
             for item in &points[ahead..(ahead + run).min(points.len())] {
                 features.prefetch(item.index(packing));
             }
+            if by_gaps {
+                fill(next..cell);
+                next = cell + 1;
+            }
             // SAFETY: the caller's promise.
             unsafe {
-                reduce(features, &Run { items: &points[first..first + run], packing }, how, out.add(cell * features.width));
-                if !counts.is_null() {
-                    *counts.add(cell) = i32::try_from(run).unwrap_or(i32::MAX);
+                reduce(features, &Run { items: &points[first..first + run], packing }, how, out.add(cell * width));
+                if !slab.counts.is_null() {
+                    *slab.counts.add(cell) = i32::try_from(run).unwrap_or(i32::MAX);
                 }
             }
             first += run;
+        }
+        if by_gaps {
+            fill(next..slab.cells.end);
         }
     }
 }

@@ -15,6 +15,7 @@ mod find;
 mod grid;
 mod hard_cuda;
 mod mark;
+mod occupancy;
 mod place;
 mod reduce;
 mod reduce_cuda;
@@ -245,7 +246,7 @@ impl Op for Voxelize<'_> {
         let shape = [dims.cloud.batch, x, y, z, dims.width];
         let rank = if self.reduce.uses_features() { 5 } else { 4 };
         let out = OutputSpec::new("out", dims.dtype, dims.cloud.shape(&shape[..rank]))?;
-        let mut outputs = vec![OutputSpec { zeros: dims.fill == 0 && self.reduce != Reduce::Count, ..out }];
+        let mut outputs = vec![out];
         if self.return_counts {
             outputs.push(OutputSpec::new("counts", DType::I32, dims.cloud.shape(&shape[..4]))?);
         }

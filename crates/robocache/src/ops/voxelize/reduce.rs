@@ -196,6 +196,11 @@ pub(crate) unsafe fn reduce<T: Scalar>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
+        // Sum, mean, largest and least of one number are itself.
+        if points.count() == 1 && out.dtype == T::DTYPE && features.strides[2] == 1 {
+            let from = features.at(points.index(0), 0);
+            return out.data.cast::<T>().copy_from_nonoverlapping(from, features.width);
+        }
         match reduce {
             Reduce::Max => combine(features, points, Extreme::<false>, out),
             Reduce::Min => combine(features, points, Extreme::<true>, out),

@@ -8,7 +8,7 @@ use super::divide::Divisor;
 use super::find::{Finder, prefetch};
 use super::reduce::{Features, Members, RowOut, reduce};
 use super::sparse::{GatherDims, GatherTargets, GatherVoxels, GroupDims, GroupPoints, GroupTargets};
-use crate::cpu::{Item, Packing, Shared, for_each, sort, vectorized, with_item};
+use crate::cpu::{Item, Packing, Shared, for_each, sort, threads, vectorized, with_item};
 use crate::ops::cloud::ReadPoints;
 use crate::ops::depth::with_source;
 use crate::ops::scalar::{Scalar, with_float};
@@ -18,6 +18,8 @@ use crate::{Context, Outputs, Result};
 const ALIGN: usize = 64;
 /// Sorted points of a task.
 const TASK_POINTS: usize = 32 << 10;
+/// Threads that each write a share of what all of them would else write all over.
+const FEW_THREADS: usize = 4;
 /// Rows of a task.
 const TASK_ROWS: usize = 1024;
 /// Bytes that are written twice while they are in the first cache.
@@ -84,6 +86,7 @@ fn write_groups<I: Item>(
     context: &Context<'_>,
 ) -> Result<()> {
     let valid = sorted.partition_point(|item| item.key(packing) < nowhere);
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
     let tasks = sorted.len().div_ceil(TASK_POINTS);
     let part = |task: usize| task * TASK_POINTS..((task + 1) * TASK_POINTS).min(sorted.len());
     // The key before a part: none before the first.
@@ -105,30 +108,44 @@ fn write_groups<I: Item>(
     for rows in &mut rows {
         total += std::mem::replace(rows, total);
     }
-    let (cells, starts) = (Shared(targets.cells), Shared(targets.starts));
-    let (order, inverse) = (Shared(targets.order), Shared(targets.inverse));
+    let (cells, starts, order) = (Shared(targets.cells), Shared(targets.starts), Shared(targets.order));
     for_each(tasks, context, &|task| {
-        /// Points whose places in `inverse` are asked for ahead.
-        const AHEAD: usize = 32;
         let mut last = before(task).unwrap_or(u64::MAX);
         let mut row = rows[task];
         for place in part(task) {
-            if let Some(item) = sorted.get(place + AHEAD) {
-                prefetch(inverse.get().wrapping_add(item.index(packing) as usize));
-            }
-            let (key, index) = (sorted[place].key(packing), sorted[place].index(packing));
-            let inside = key < nowhere;
-            // SAFETY: outputs are row-major; a row, a place and a point are written by one task.
+            let key = sorted[place].key(packing);
+            // SAFETY: outputs are row-major; a row and a place are written by one task.
             unsafe {
-                if inside && key != last {
+                if key < nowhere && key != last {
                     *cells.get().add(row) = key as i64;
                     *starts.get().add(row) = place as i32;
                     row += 1;
                 }
-                *order.get().add(place) = index as i32;
-                *inverse.get().add(index as usize) = if inside && row <= most { row as i64 - 1 } else { -1 };
+                *order.get().add(place) = sorted[place].index(packing) as i32;
             }
             last = key;
+        }
+    })?;
+    // Points of a part are all over `inverse`. Of few threads each looks at all parts and writes points of its own,
+    // which is less than to take lines of the cache from each other; with many there would be too much to look at.
+    let shares = if threads() <= FEW_THREADS { threads() } else { 1 };
+    let share = sorted.len().div_ceil(shares).max(1);
+    let inverse = Shared(targets.inverse);
+    for_each(shares * tasks, context, &|task| {
+        let (own, task) = (task / tasks * share, task % tasks);
+        let mut last = before(task).unwrap_or(u64::MAX);
+        let mut row = rows[task] as i64 - 1;
+        let mut aside = 0;
+        for item in &sorted[part(task)] {
+            let (key, index) = (item.key(packing), item.index(packing) as usize);
+            let inside = key < nowhere;
+            row += i64::from(inside & (key != last));
+            last = key;
+            // Not a branch, which would be guessed wrong half of the time.
+            let mine = index.wrapping_sub(own) < share;
+            let to = if mine { inverse.get().wrapping_add(index) } else { &raw mut aside };
+            // SAFETY: a point is written by one task.
+            unsafe { *to = if inside & (row < most) { row } else { -1 } };
         }
     })?;
     // SAFETY: there is one more start than points, and one count.
@@ -178,6 +195,18 @@ impl<'a> Groups<'a> {
     pub(super) fn cell(&self, row: usize) -> u64 {
         // SAFETY: the row is one of `cells`.
         unsafe { self.cells.data().cast::<u64>().add(row).read() }
+    }
+
+    /// The first point of a row.
+    #[inline(always)]
+    fn first(&self, row: usize) -> u64 {
+        // SAFETY: as below.
+        unsafe {
+            let start = self.starts.data().cast::<i32>().add(row).read();
+            let place = usize::try_from(start).unwrap_or(0).min(self.total.saturating_sub(1));
+            let index = self.order.data().cast::<i32>().add(place).read();
+            u64::try_from(index).unwrap_or(0).min(self.total.saturating_sub(1) as u64)
+        }
     }
 
     #[inline(always)]
@@ -288,14 +317,12 @@ unsafe fn write_points<P: ReadPoints, V: Scalar>(
     let mut known: Option<(usize, P::Row)> = None;
     for row in rows {
         if row + AHEAD < groups.rows {
-            let members = groups.points(row + AHEAD);
-            for slot in 0..members.count().min(most).min(4) {
-                let (row, index) = place_of(dims, members.index(slot));
-                if let Some((known, of)) = &known
-                    && *known == row
-                {
-                    prefetch(points.address(of, index));
-                }
+            // Most rows have one point.
+            let (row, index) = place_of(dims, groups.first(row + AHEAD));
+            if let Some((known, of)) = &known
+                && *known == row
+            {
+                prefetch(points.address(of, index));
             }
         }
         let members = groups.points(row);

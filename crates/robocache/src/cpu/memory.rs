@@ -1,0 +1,234 @@
+//! Memory for large results that outlives them.
+//!
+//! Most of what a large new result costs on the host is the first touch of its pages, each of which the system
+//! finds and clears. Training asks for results of the same size in every step, so the memory of those that are gone
+//! is kept for the next. Meanwhile the system may take its pages back whenever it runs short of others.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// From so many bytes on memory is kept. Less is kept by allocators as well (by glibc's up to 32 MiB, in part and not
+/// in large pages).
+const LARGE: usize = 4 << 20;
+/// Memory is measured in these: the large pages of most systems.
+const PAGE: usize = 2 << 20;
+/// What is kept together at most, unless told otherwise: this part of the machine's memory.
+const PART_OF_ALL: usize = 8;
+
+/// Memory of a large result. When it is dropped the next one of about its size may get it.
+#[derive(Debug)]
+pub struct Memory {
+    block: Block,
+    zeroed: bool,
+}
+
+impl Memory {
+    /// Memory of so many bytes; none where these are few, or where the system has nothing to give: the allocator of
+    /// a framework is then as good, and tells better what is wrong.
+    pub fn new(bytes: usize) -> Option<Self> {
+        if bytes < LARGE || most_kept() == 0 {
+            return None;
+        }
+        let bytes = bytes.checked_next_multiple_of(PAGE)?;
+        // Never waits: a lock that another thread held during `fork` stays locked.
+        if let Some(block) = KEPT.try_lock().ok().and_then(|mut kept| kept.take(bytes)) {
+            return Some(Self { block, zeroed: false });
+        }
+        Block::map(bytes).map(|block| Self { block, zeroed: true })
+    }
+
+    /// Where it begins, at the start of a page.
+    pub fn data(&self) -> *mut u8 {
+        self.block.start as *mut u8
+    }
+
+    /// Whether all of it was 0 when it was handed out.
+    pub fn is_zeroed(&self) -> bool {
+        self.zeroed
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let block = std::mem::replace(&mut self.block, Block { start: 0, bytes: 0 });
+        block.lend_to_system();
+        if let Ok(mut kept) = KEPT.try_lock() {
+            kept.put(block, most_kept());
+        }
+    }
+}
+
+static KEPT: Mutex<Kept> = Mutex::new(Kept { blocks: Vec::new() });
+
+/// Bytes that are kept at most: `ROBOCACHE_KEEP_BYTES`, else a part of the machine's memory.
+fn most_kept() -> usize {
+    static MOST: AtomicUsize = AtomicUsize::new(usize::MAX);
+    match MOST.load(Relaxed) {
+        usize::MAX => {
+            let wanted = std::env::var("ROBOCACHE_KEEP_BYTES").ok().and_then(|text| text.trim().parse().ok());
+            let most = wanted.unwrap_or_else(|| machine_bytes() / PART_OF_ALL).min(usize::MAX - 1);
+            MOST.store(most, Relaxed);
+            most
+        }
+        known => known,
+    }
+}
+
+/// Blocks that nobody uses, the longest kept first.
+struct Kept {
+    blocks: Vec<Block>,
+}
+
+impl Kept {
+    /// The smallest block of so many bytes, or a little more.
+    fn take(&mut self, bytes: usize) -> Option<Block> {
+        let fits = |block: &Block| (bytes..=bytes.saturating_add(bytes / 4)).contains(&block.bytes);
+        let sizes = self.blocks.iter().enumerate().filter(|(_, block)| fits(block));
+        let (index, _) = sizes.min_by_key(|(_, block)| block.bytes)?;
+        Some(self.blocks.remove(index))
+    }
+
+    /// Keeps a block, and no longer those that were kept longest where all are more than `most`.
+    fn put(&mut self, block: Block, most: usize) {
+        self.blocks.push(block);
+        let mut total: usize = self.blocks.iter().map(|block| block.bytes).sum();
+        while total > most {
+            total -= self.blocks.remove(0).bytes;
+        }
+    }
+}
+
+/// Pages of the system, given back when dropped.
+#[derive(Debug, PartialEq, Eq)]
+struct Block {
+    start: usize,
+    bytes: usize,
+}
+
+#[cfg(target_os = "linux")]
+impl Block {
+    /// Fresh pages of so many bytes, a multiple of [`PAGE`], which begin at one.
+    fn map(bytes: usize) -> Option<Self> {
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let more = bytes.checked_add(PAGE)?;
+        // SAFETY: new pages, wherever the system likes; what lies before and behind the block is given back.
+        unsafe {
+            let start = libc::mmap(std::ptr::null_mut(), more, access, kind, -1, 0);
+            if start == libc::MAP_FAILED {
+                return None;
+            }
+            let (first, end) = (start as usize, start as usize + more);
+            let block = Self { start: first.next_multiple_of(PAGE), bytes };
+            for (from, to) in [(first, block.start), (block.start + bytes, end)] {
+                if to > from {
+                    libc::munmap(from as *mut libc::c_void, to - from);
+                }
+            }
+            Some(block)
+        }
+    }
+
+    /// Tells the system that what these pages hold is of no use until they are written again.
+    fn lend_to_system(&self) {
+        // SAFETY: the pages are ours, and nobody reads them before writing; systems that refuse change nothing.
+        unsafe { libc::madvise(self.start as *mut libc::c_void, self.bytes, libc::MADV_FREE) };
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for Block {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            // SAFETY: the pages are ours and nobody uses them any more.
+            unsafe { libc::munmap(self.start as *mut libc::c_void, self.bytes) };
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn machine_bytes() -> usize {
+    // SAFETY: only asks.
+    let [pages, size] = [libc::_SC_PHYS_PAGES, libc::_SC_PAGESIZE].map(|what| unsafe { libc::sysconf(what) });
+    usize::try_from(pages).unwrap_or(0).saturating_mul(usize::try_from(size).unwrap_or(0))
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Block {
+    fn map(_: usize) -> Option<Self> {
+        None
+    }
+
+    fn lend_to_system(&self) {}
+}
+
+/// Elsewhere nothing is kept.
+#[cfg(not(target_os = "linux"))]
+fn machine_bytes() -> usize {
+    0
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// All bytes of a memory, to read and to write.
+    fn bytes(memory: &mut Memory) -> &mut [u8] {
+        // SAFETY: it holds as many, which are numbers or 0, and is borrowed.
+        unsafe { std::slice::from_raw_parts_mut(memory.data(), memory.block.bytes) }
+    }
+
+    #[test]
+    fn memory_is_kept_for_the_next_of_its_size() {
+        const BYTES: usize = (37 << 20) - 5;
+        assert!(Memory::new(LARGE - 1).is_none());
+        let mut first = Memory::new(BYTES).unwrap();
+        assert!(first.is_zeroed() && bytes(&mut first).iter().all(|byte| *byte == 0));
+        assert!((first.data() as usize).is_multiple_of(PAGE) && first.block.bytes >= BYTES);
+        bytes(&mut first).fill(7);
+        let mut second = Memory::new(BYTES).unwrap();
+        assert!(second.is_zeroed() && second.data() != first.data(), "the first is in use");
+        bytes(&mut second).fill(9);
+        assert!(bytes(&mut first).iter().all(|byte| *byte == 7));
+        let place = first.data();
+        drop(first);
+        // Twice as much is none of its business.
+        assert_ne!(Memory::new(2 * BYTES).unwrap().data(), place);
+        let mut again = Memory::new(BYTES).unwrap();
+        assert!(again.data() == place && !again.is_zeroed());
+        bytes(&mut again).fill(3);
+        assert!(bytes(&mut second).iter().all(|byte| *byte == 9));
+        assert!(bytes(&mut again).iter().all(|byte| *byte == 3));
+    }
+
+    #[test]
+    fn threads_do_not_get_the_same_memory() {
+        std::thread::scope(|scope| {
+            for own in 1..4u8 {
+                scope.spawn(move || {
+                    for _ in 0..4 {
+                        let mut memory = Memory::new(2 * LARGE).unwrap();
+                        bytes(&mut memory).fill(own);
+                        assert!(bytes(&mut memory).iter().all(|byte| *byte == own));
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn the_oldest_are_given_back_first_and_the_nearest_size_is_taken() {
+        let mut kept = Kept { blocks: Vec::new() };
+        let pages = |kept: &Kept| kept.blocks.iter().map(|block| block.bytes / PAGE).collect::<Vec<_>>();
+        for count in [20, 16, 18, 40] {
+            kept.put(Block::map(count * PAGE).unwrap(), 80 * PAGE);
+        }
+        assert_eq!(pages(&kept), [16, 18, 40]);
+        assert_eq!(kept.take(15 * PAGE).unwrap().bytes, 16 * PAGE);
+        assert!(kept.take(10 * PAGE).is_none() && kept.take(41 * PAGE).is_none());
+        assert_eq!(kept.take(17 * PAGE).unwrap().bytes, 18 * PAGE);
+        // More than all that may be kept.
+        kept.put(Block::map(100 * PAGE).unwrap(), 80 * PAGE);
+        assert_eq!(pages(&kept), [0; 0]);
+        assert!(Block::map(usize::MAX - 2 * PAGE + 1).is_none());
+    }
+}
