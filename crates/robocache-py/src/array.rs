@@ -5,22 +5,13 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
-use robocache::{DType, Layout, Memory, OutputSpec, Tensor};
+use robocache::{DType, Memory, OutputSpec, Tensor};
 
-/// Owns memory for NumPy, or shares it with others that read it.
+/// Owns a tensor for NumPy, or shares it with others that read it.
 #[pyclass(frozen, module = "robocache")]
 struct Owner {
-    address: usize,
-    /// Row-major.
-    layout: Layout,
-    dtype: DType,
+    tensor: Arc<Tensor>,
     read_only: bool,
-    _keep: Keep,
-}
-
-enum Keep {
-    Tensor { _tensor: Arc<Tensor> },
-    Memory { _memory: Memory },
 }
 
 #[pymethods]
@@ -28,11 +19,12 @@ impl Owner {
     /// NumPy's protocol: an array over this memory keeps this object alive.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let view = self.tensor.view();
         let interface = PyDict::new(py);
         interface.set_item("version", 3)?;
-        interface.set_item("shape", PyTuple::new(py, self.layout.shape())?)?;
-        interface.set_item("typestr", type_string(self.dtype))?;
-        interface.set_item("data", (self.address, self.read_only))?;
+        interface.set_item("shape", PyTuple::new(py, view.shape())?)?;
+        interface.set_item("typestr", type_string(view.dtype()))?;
+        interface.set_item("data", (view.data() as usize, self.read_only))?;
         Ok(interface)
     }
 }
@@ -52,29 +44,35 @@ fn type_string(dtype: DType) -> String {
 
 /// A NumPy array that owns the tensor: nobody else has it.
 pub(crate) fn from_tensor<'py>(py: Python<'py>, tensor: Arc<Tensor>) -> PyResult<Bound<'py, PyAny>> {
-    of_tensor(py, tensor, false)
+    as_array(py, Owner { tensor, read_only: false })
 }
 
 /// A NumPy array over a tensor that others read as well: it cannot be written to.
 pub(crate) fn from_shared<'py>(py: Python<'py>, tensor: &Arc<Tensor>) -> PyResult<Bound<'py, PyAny>> {
-    of_tensor(py, Arc::clone(tensor), true)
+    as_array(py, Owner { tensor: Arc::clone(tensor), read_only: true })
 }
 
-/// A NumPy array for an output in this memory, which is large enough for it.
+/// A NumPy array for an output in this memory, which is large enough for it. It lies over a buffer of ctypes, since
+/// of arrays that do not NumPy lets nobody say that they are writable after all.
 pub(crate) fn from_memory<'py>(py: Python<'py>, spec: &OutputSpec, memory: Memory) -> PyResult<Bound<'py, PyAny>> {
-    let (address, layout, dtype) = (memory.data() as usize, spec.layout, spec.dtype);
-    let array =
-        as_array(py, Owner { address, layout, dtype, read_only: false, _keep: Keep::Memory { _memory: memory } })?;
-    if dtype == DType::BF16 {
-        return array.call_method1("view", (py.import("ml_dtypes")?.getattr("bfloat16")?,));
-    }
-    Ok(array)
+    static BYTE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static FROM_BUFFER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let (layout, dtype) = (spec.layout, spec.dtype);
+    let dtype_of = match dtype {
+        DType::BF16 => py.import("ml_dtypes")?.getattr("bfloat16")?,
+        _ => dtype.name().into_pyobject(py)?.into_any(),
+    };
+    let bytes = BYTE.import(py, "ctypes", "c_uint8")?.mul(layout.count() * dtype.size())?;
+    let buffer = bytes.call_method1("from_address", (memory.data() as usize,))?;
+    buffer.setattr("memory", Bound::new(py, Keeper { _memory: memory })?)?;
+    let flat = FROM_BUFFER.import(py, "numpy", "frombuffer")?.call1((buffer, dtype_of))?;
+    flat.call_method1("reshape", (PyTuple::new(py, layout.shape())?,))
 }
 
-fn of_tensor<'py>(py: Python<'py>, tensor: Arc<Tensor>, read_only: bool) -> PyResult<Bound<'py, PyAny>> {
-    let view = tensor.view();
-    let (address, layout, dtype) = (view.data() as usize, *view.layout(), view.dtype());
-    as_array(py, Owner { address, layout, dtype, read_only, _keep: Keep::Tensor { _tensor: tensor } })
+/// What a buffer holds for as long as it lives.
+#[pyclass(frozen, module = "robocache")]
+struct Keeper {
+    _memory: Memory,
 }
 
 fn as_array<'py>(py: Python<'py>, owner: Owner) -> PyResult<Bound<'py, PyAny>> {

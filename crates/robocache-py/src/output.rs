@@ -89,7 +89,8 @@ fn in_kept_memory<'py>(
     like: &Input<'py>,
     device: Device,
 ) -> Option<(Bound<'py, PyAny>, bool)> {
-    if device != Device::Cpu {
+    let possible = like.framework != Framework::Torch || Torch::loaded(py).is_some_and(Torch::adopts);
+    if device != Device::Cpu || !possible {
         return None;
     }
     let adopt = |memory: Memory| match like.framework {

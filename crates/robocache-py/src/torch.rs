@@ -207,7 +207,13 @@ impl Torch {
         unsafe { object_of(py, to_object, managed) }
     }
 
-    /// A new tensor for an output on the host, in this memory. None where this torch takes it from nobody.
+    /// Whether this torch takes memory of others without a way through Python.
+    pub(crate) fn adopts(&self) -> bool {
+        self.api.is_some_and(|api| api.to_object.is_some())
+    }
+
+    /// A new tensor for an output on the host, in this memory. None where torch does not take it; whether it has then
+    /// given the memory back nobody can tell, so it is not done here.
     pub(crate) fn adopt<'py>(&self, py: Python<'py>, spec: &OutputSpec, memory: Memory) -> Option<Bound<'py, PyAny>> {
         let to_object = self.api?.to_object?;
         // SAFETY: the description owns all that it speaks of.

@@ -1,6 +1,6 @@
 """Launches for compute-sanitizer, small and of every kind; sanitize.sh runs it under each tool.
 
-Without arguments: `resample` and its gradient on CUDA against the CPU, exit code 0 when they agree. With
+Without arguments: our ops and gradients on CUDA against the CPU, exit code 0 when they agree. With
 `--plant memcheck|racecheck|initcheck`: a kernel with that fault, which the tool must find. Plain
 Python: no pytest, and nothing on the GPU but copies and our kernels.
 """
@@ -89,7 +89,7 @@ def launches() -> int:
         assert re.search(fault.message, text), f"{fault.name}: {text}"
         rc.resample(**placed(fault.call(), "cuda"), check=False)
         count += 2
-    count += gradients()
+    count += gradients() + streams()
     source = 40_000  # too many stamps for shared memory
     call = {**good_call(), "values": torch.ones(4, source, 1)}
     call |= {"times": torch.arange(float(source)).repeat(4, 1), "lengths": torch.full((4,), source)}
@@ -98,6 +98,46 @@ def launches() -> int:
     assert "row 2 holds NaN at index 29000" in text, text
     rc.synchronize()
     return count + clouds()
+
+
+def streams() -> int:
+    """`fuse` by kernels of every kind: few rows and many, lines alone, copies, ranges, short rows."""
+    import torch
+
+    import robocache as rc
+    from agreement import assert_same
+
+    count = 0
+    dtypes = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+    stamps = (torch.float32, torch.float64, torch.int64)
+    rich = [("linear", 0, 2), ("slerp", 2, 6), ("cubic", 6, 8)]
+    for (dtype, kind), rows in itertools.product(itertools.product(dtypes, stamps), (3, 140)):
+        for widths, steps in (((24, 8, 4), 50), ((8, 8), 1), ((3, 1, 2), 7), ((16, 40), 33)):
+            scale = 10**9 if kind == torch.int64 else 1
+            times = [(torch.rand(rows, 40).double().cumsum(1) * scale).to(kind) for _ in widths]
+            values = [torch.randn(rows, 40, width).to(dtype) for width in widths]
+            values[0].view(-1)[::97] = torch.nan
+            targets = (torch.rand(rows, steps).double() * 25 * scale).to(kind)
+            lengths = torch.arange(rows) % 41
+            more = [{}, {"lengths": lengths}, {"method": "previous"}]
+            if widths[0] == 8:
+                more.append({"method": rich})
+            for own in more:
+
+                def call(device, values=values, times=times, targets=targets, own=own):
+                    own = {k: x.to(device) if k == "lengths" else x for k, x in own.items()}
+                    pairs = zip(values, times, strict=True)
+                    made = [rc.Stream(v.to(device), t.to(device)) for v, t in pairs]
+                    made[0] = rc.Stream(values[0].to(device), times[0].to(device), **own)
+                    return rc.fuse(made, targets.to(device), return_valid="lengths" in own)
+
+                pair = call("cpu"), call("cuda")
+                theirs, mine = (x if isinstance(x, tuple) else (x,) for x in pair)
+                for want, got in zip(theirs, mine, strict=True):
+                    assert_same(got.cpu(), want, (dtype, kind, rows, widths, steps, own))
+                count += 1
+    rc.synchronize()
+    return count
 
 
 def clouds() -> int:

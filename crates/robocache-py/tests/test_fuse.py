@@ -197,11 +197,12 @@ def test_out_of_any_strides_where_rows_are_kept_near(dtype, device):
 # Widths of streams, with units of 16 bytes down to one number, and targets: of whole and broken lines.
 LINES = [
     ((512, 64, 12), 50),
-    ((8, 8), 1),
-    ((3, 1, 2), 7),
     ((16, 48), 256),
     ((64, 64), 33),
-    ((5,) * 16, 10),
+    ((8,) * 16, 40),
+    ((4,) * 12, 30),
+    ((5, 3, 7), 24),
+    ((24, 40), 1),
 ]
 
 
@@ -212,7 +213,8 @@ LINES = [
 def test_lines_of_rows_that_are_kept_near(widths, count, kind, dtype, device):
     """Many short rows of lines alone, which a GPU has a kernel of its own for: the bits of the CPU."""
     rng = np.random.default_rng([*widths, count])
-    batch, samples = 140, [int(rng.integers(1, 24)) for _ in widths]
+    # Rows of whole vectors of 16 bytes, which alone are kept; of one sample where there is one target.
+    batch, samples = 140, [8 * int(rng.integers(1, 4)) if count > 1 else 1 for _ in widths]
     streams = []
     for width, length in zip(widths, samples, strict=True):
         values = rng.normal(size=(batch, length, width)) * rng.choice(
@@ -249,22 +251,32 @@ def test_lines_of_rows_that_are_kept_near(widths, count, kind, dtype, device):
 
 @pytest.mark.parametrize("device", ON)
 def test_bad_rows_among_those_that_are_kept_near(device):
-    """The first bad stream is named, and rows of others are whole."""
+    """The bad stream and row are named; on a GPU all else is whole."""
     times = torch.arange(20.0).repeat(200, 2, 1)
     times[77, 1, 5] = 3.0  # goes back
-    values = torch.rand(200, 20, 16)
-    targets = torch.rand(200, 9) * 19
+    values, targets = torch.rand(200, 20, 16), torch.rand(200, 40) * 19
 
     def call(second, targets, **options):
         made = [rc.Stream(values.to(device), t.to(device)) for t in (times[:, 0], second)]
-        rc.fuse(made, targets.to(device), **options)
+        return rc.fuse(made, targets.to(device), **options).cpu()
+
+    def told(second, targets, **options):
+        call(second, targets, **options)
         rc.synchronize()
 
     with pytest.raises(rc.InvalidArgument, match=r"streams\[1\]") as raised:
-        call(times[:, 1], targets)
+        told(times[:, 1], targets)
     assert "77" in str(raised.value)
     with pytest.raises(rc.InvalidArgument, match="targets"):
-        call(times[:, 0], targets + 15, extrapolate="error")
+        told(times[:, 0], targets + 15, extrapolate="error")
+    want = call(times[:, 0], targets)
+    if device == "cuda":
+        got = call(times[:, 1], targets)
+        with pytest.raises(rc.InvalidArgument, match=r"streams\[1\]"):
+            rc.synchronize()
+        assert bool(got[77, :, 16:].isnan().all())
+        got[77, :, 16:] = want[77, :, 16:]
+        assert_same(got, want)
 
 
 @pytest.mark.parametrize("device", ON)

@@ -337,6 +337,11 @@ for at in range(3):
     result = rc.voxelize(np.full((1, 3), at + 0.5, "f4"), **grid)
     assert result.sum() == 1 and result[at, at, at] == 1
     print(result.base is None)
+    empty = rc.voxelize(np.zeros((1, 3), "f4"), fill=-0.0, dtype="float32", **grid)
+    assert np.signbit(empty).sum() == empty.size - 1 and empty[0, 0, 0] == 1
+    result.flags.writeable = False
+    result.flags.writeable = True
 """
-    for kept, framework_owns in (("0", "True"), ("100000000", "False")):
+    # With so few bytes to keep all memory is fresh, and 0 where nothing else was written.
+    for kept, framework_owns in (("0", "True"), ("1", "False"), ("1000000000", "False")):
         assert run_python(code, ROBOCACHE_KEEP_BYTES=kept).stdout.split() == [framework_owns] * 3

@@ -253,14 +253,16 @@ mod tests {
     /// A view that was zeros is not taken for zeros by the next run.
     #[test]
     fn zeros_are_told_once() {
-        let mut out = Tensor::zeros(&[2, 1, 1], DType::U8).unwrap();
-        let mut views = [out.view_mut().zeroed()];
-        for x in [1.5f32, 0.5] {
-            let points = Tensor::from_slice(&[x, 0.5, 0.5], &[1, 3]).unwrap();
-            let grid = Grid { origin: [0.0; 3], voxel_size: [1.0; 3], shape: [2, 1, 1] };
-            let op = Voxelize::new(points.view(), grid);
-            let context = Context::default();
-            prepare(&op, &context).unwrap().run(&mut views, &context).unwrap();
+        let context = Context::default();
+        let grid = Grid { origin: [0.0; 3], voxel_size: [1.0; 3], shape: [2, 1, 1] };
+        let points = [1.5f32, 0.5].map(|x| Tensor::from_slice(&[x, 0.5, 0.5], &[1, 3]).unwrap());
+        let ops = points.each_ref().map(|points| Voxelize::new(points.view(), grid));
+        let specs = prepare(&ops[0], &context).unwrap().outputs().to_vec();
+        let [mut out, mut work] =
+            [0, 1].map(|index: usize| Tensor::zeros(specs[index].layout.shape(), DType::U8).unwrap());
+        let mut views = [out.view_mut().zeroed(), work.view_mut()];
+        for op in &ops {
+            prepare(op, &context).unwrap().run(&mut views, &context).unwrap();
         }
         assert_eq!(out.as_slice::<u8>().unwrap(), [1, 0]);
     }

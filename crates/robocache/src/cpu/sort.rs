@@ -249,7 +249,7 @@ fn sort_bucket<I: Item>(bucket: &mut [I], spare: &mut [I], packing: Packing, pas
     let (mut from, mut to) = (bucket, spare);
     for pass in 0..passes {
         let digit = Digit { shift: pass * width, width };
-        // Narrow, since there are about as many as items; a bucket has fewer than 2^32 of them, see `sort`.
+        // Of 32 bits, to clear and to add up less; `sort` deals no more items than they can count.
         let mut places = [0u32; NEAR_DIGITS];
         for &item in &*from {
             places[digit.of(item, packing)] += 1;

@@ -252,7 +252,8 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
             kept_bytes += whole as u32;
         }
     }
-    let variant = if plan.columns_at.is_some() { variant.kept() } else { variant };
+    let lean = variant;
+    let variant = if plan.columns_at.is_some() { lean.kept() } else { lean };
     let present = |(index, source): (usize, &Source<'_>)| u32::from(source.stream.is_some()) << index;
     let flag = |condition: bool, flag: u32| if condition { flag } else { 0 };
     let mut args = Args::<STREAMS, SEGMENTS> {
@@ -307,6 +308,12 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
         // SAFETY: the views were checked against dims and live on this GPU; the framework keeps
         // them until the stream has passed.
         unsafe { launcher.launch(&KERNELS, variant.number(), grid, &args)? };
+        if launcher.only_loads() && sizes.lines {
+            // A batch of another size may take the other one.
+            let other = if variant == lean { lean.kept() } else { lean };
+            // SAFETY: as above.
+            unsafe { launcher.launch(&KERNELS, other.number(), grid, &args)? };
+        }
         args.first_row += rows;
     }
     Ok(())

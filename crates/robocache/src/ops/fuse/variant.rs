@@ -67,7 +67,7 @@ impl Variant {
         Self { mode: mode as u8, out, stamp }
     }
 
-    /// The kernel of [`Mode::Kept`] for the same elements and stamps, which must be floats.
+    /// The kernel of [`Mode::Kept`] for the same elements, which must be floats, and stamps.
     pub(super) fn kept(self) -> Self {
         Self { mode: Mode::Kept as u8, ..self }
     }

@@ -15,7 +15,7 @@ use crate::{Context, Error, Outputs, Result};
 
 /// Bytes of a task that only writes.
 pub(super) const TASK_BYTES: usize = 1 << 20;
-/// Bytes of a task that fills a part of the grid and then comes back to it: they should stay in a core's cache.
+/// Bytes of a task that writes a part of the grid, and of narrow rows comes back to it: a core's cache holds them.
 const SLAB_BYTES: u64 = 512 << 10;
 /// Bytes of the grid, and points, of a row that one thread fills and then writes.
 const NEAR_ROW_BYTES: usize = 1 << 20;
@@ -203,7 +203,7 @@ struct Job<'a, I> {
     packing: Packing,
 }
 
-/// Part by part of the grid: filled, unless it is blank, then written where there are points.
+/// Part by part of the grid: cells with points are written, the others filled unless the grid is blank.
 fn reduce_all<F: Scalar, I: Item>(features: &TensorRef<'_>, job: &Job<'_, I>, context: &Context<'_>) -> Result<()> {
     let &Job { op, dims, targets, sorted, packing } = job;
     let features = Features::<F>::new(features, dims.feature_strides, &dims.cloud, dims.width);

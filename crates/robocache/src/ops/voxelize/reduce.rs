@@ -197,9 +197,12 @@ pub(crate) unsafe fn reduce<T: Scalar>(
     // SAFETY: the caller's promise.
     unsafe {
         // Sum, mean, largest and least of one number are itself.
-        if points.count() == 1 && out.dtype == T::DTYPE && features.strides[2] == 1 {
-            let from = features.at(points.index(0), 0);
-            return out.data.cast::<T>().copy_from_nonoverlapping(from, features.width);
+        if points.count() == 1 && out.dtype == T::DTYPE {
+            let (index, to) = (points.index(0), out.data.cast::<T>());
+            if features.strides[2] == 1 && features.width > 0 {
+                return to.copy_from_nonoverlapping(features.at(index, 0), features.width);
+            }
+            return (0..features.width).for_each(|column| *to.add(column) = *features.at(index, column));
         }
         match reduce {
             Reduce::Max => combine(features, points, Extreme::<false>, out),
