@@ -85,10 +85,10 @@ struct Kept {
 }
 
 impl Kept {
-    /// The smallest block of so many bytes, or a little more.
+    /// The smallest block of so many bytes, or a little more; of equal ones the last that was used, which caches may hold.
     fn take(&mut self, bytes: usize) -> Option<Block> {
         let fits = |block: &Block| (bytes..=bytes.saturating_add(bytes / 4)).contains(&block.bytes);
-        let sizes = self.blocks.iter().enumerate().filter(|(_, block)| fits(block));
+        let sizes = self.blocks.iter().enumerate().rev().filter(|(_, block)| fits(block));
         let (index, _) = sizes.min_by_key(|(_, block)| block.bytes)?;
         Some(self.blocks.remove(index))
     }
@@ -238,6 +238,15 @@ mod tests {
         assert_eq!(kept.take(15 * PAGE).unwrap().bytes, 16 * PAGE);
         assert!(kept.take(10 * PAGE).is_none() && kept.take(41 * PAGE).is_none());
         assert_eq!(kept.take(17 * PAGE).unwrap().bytes, 18 * PAGE);
+        // Of equal ones always the same, and not all in turn.
+        for _ in 0..2 {
+            kept.put(Block::map(4 * PAGE).unwrap(), 80 * PAGE);
+        }
+        let last = kept.take(4 * PAGE).unwrap();
+        let place = last.start;
+        kept.put(last, 80 * PAGE);
+        assert_eq!(kept.take(4 * PAGE).unwrap().start, place);
+        drop(kept.take(4 * PAGE));
         // More than all that may be kept.
         assert_eq!(kept.put(Block::map(100 * PAGE).unwrap(), 80 * PAGE).len(), 1);
         assert_eq!(pages(&kept), [40]);
