@@ -7,11 +7,15 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// From so many bytes on memory is kept. Less is kept by allocators as well (by glibc's up to 32 MiB, in part and not
-/// in large pages).
-const LARGE: usize = 4 << 20;
-/// Memory is measured in these: the large pages of most systems.
+/// The large pages of most systems.
 const PAGE: usize = 2 << 20;
+/// The small ones, or a multiple of them.
+const SMALL_PAGE: usize = 64 << 10;
+/// From so many bytes on memory is kept: those for which [`room`] makes a large page. Less is kept by allocators as
+/// well (by glibc's up to 32 MiB, in part and not in large pages).
+const LARGE: usize = PAGE / 8 * 7;
+/// Up to so many bytes are kept without a word to the system, which costs more than it gains.
+const FEW: usize = 32 << 20;
 /// What is kept together at most, unless told otherwise: this part of the machine's memory.
 const PART_OF_ALL: usize = 8;
 
@@ -29,7 +33,7 @@ impl Memory {
         if bytes < LARGE || most_kept() == 0 {
             return None;
         }
-        let bytes = bytes.checked_next_multiple_of(PAGE)?;
+        let bytes = room(bytes)?;
         // Never waits: a lock that another thread held during `fork` stays locked.
         if let Some(block) = KEPT.try_lock().ok().and_then(|mut kept| kept.take(bytes)) {
             return Some(Self { block, zeroed: false });
@@ -56,7 +60,9 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         let block = std::mem::replace(&mut self.block, Block { start: 0, bytes: 0 });
-        if block.lend_to_system() {
+        // Two threads that ask at once may both keep some.
+        let few = KEPT.try_lock().is_ok_and(|kept| kept.bytes().saturating_add(block.bytes) <= FEW);
+        if few || block.lend_to_system() {
             // What is kept no longer goes when the lock is free again: that takes the system a while.
             let _gone = KEPT.try_lock().ok().map(|mut kept| kept.put(block, most_kept()));
         }
@@ -79,12 +85,22 @@ fn most_kept() -> usize {
     }
 }
 
+/// Bytes to take for so many: whole large pages where that is little more, which the system then gives.
+fn room(bytes: usize) -> Option<usize> {
+    let large = bytes.checked_next_multiple_of(PAGE)?;
+    if large - bytes <= large / 8 { Some(large) } else { bytes.checked_next_multiple_of(SMALL_PAGE) }
+}
+
 /// Blocks that nobody uses, the longest kept first.
 struct Kept {
     blocks: Vec<Block>,
 }
 
 impl Kept {
+    fn bytes(&self) -> usize {
+        self.blocks.iter().map(|block| block.bytes).sum()
+    }
+
     /// The smallest block of so many bytes, or a little more; of equal ones the last that was used, which caches may hold.
     fn take(&mut self, bytes: usize) -> Option<Block> {
         let fits = |block: &Block| (bytes..=bytes.saturating_add(bytes / 4)).contains(&block.bytes);
@@ -99,7 +115,7 @@ impl Kept {
             return vec![block];
         }
         self.blocks.push(block);
-        let mut total: usize = self.blocks.iter().map(|block| block.bytes).sum();
+        let mut total = self.bytes();
         let mut gone = 0;
         while total > most {
             total -= self.blocks[gone].bytes;
@@ -118,7 +134,7 @@ struct Block {
 
 #[cfg(target_os = "linux")]
 impl Block {
-    /// Fresh pages of so many bytes, a multiple of [`PAGE`], which begin at one.
+    /// Fresh pages of so many bytes, a multiple of [`SMALL_PAGE`], which begin at one of the large.
     fn map(bytes: usize) -> Option<Self> {
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         let more = bytes.checked_add(PAGE)?;
@@ -135,6 +151,8 @@ impl Block {
                     libc::munmap(from as *mut libc::c_void, to - from);
                 }
             }
+            // A hint, and the block as a whole: a result alone may end before its last large page does.
+            libc::madvise(block.start as *mut libc::c_void, bytes, libc::MADV_HUGEPAGE);
             Some(block)
         }
     }
@@ -189,6 +207,19 @@ mod tests {
     fn bytes(memory: &mut Memory) -> &mut [u8] {
         // SAFETY: it holds as many, which are numbers or 0, and is borrowed.
         unsafe { std::slice::from_raw_parts_mut(memory.data(), memory.block.bytes) }
+    }
+
+    #[test]
+    fn little_is_taken_beside_what_is_asked_for() {
+        assert_eq!(room(LARGE), Some(PAGE));
+        assert_eq!(room(PAGE), Some(PAGE));
+        assert_eq!(room(PAGE + 1), Some(PAGE + SMALL_PAGE));
+        assert_eq!(room(15 * PAGE + 1), Some(16 * PAGE));
+        assert_eq!(room(usize::MAX), None);
+        for bytes in (LARGE..20 * PAGE).step_by(12_345) {
+            let room = room(bytes).unwrap();
+            assert!(room >= bytes && room.is_multiple_of(SMALL_PAGE) && room - bytes <= bytes / 7, "{bytes}: {room}");
+        }
     }
 
     #[test]

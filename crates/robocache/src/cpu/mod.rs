@@ -11,5 +11,5 @@ pub(crate) use pages::want_large_pages;
 pub use pool::threads;
 pub(crate) use pool::{for_each, is_worth_sharing};
 pub use simd::features;
-pub(crate) use simd::{Simd, simd, vectorized};
+pub(crate) use simd::{Simd, prefetch, simd, vectorized};
 pub(crate) use sort::{Item, Packing, Pair, Shared, sort, with_item};

@@ -1,6 +1,7 @@
 //! A stable radix sort on all cores. Twin of `kernels/sort.cu`.
 
 use super::pool::{for_each, is_worth_sharing, threads};
+use super::simd::vectorized;
 use crate::{Context, Result};
 
 /// A key that is sorted, and where it was.
@@ -170,12 +171,19 @@ fn count_digits<I: Item>(
     let (tasks, table) = (places.len(), Shared(places.as_mut_ptr()));
     for_each(tasks, context, &|task| {
         // SAFETY: each task has a row of its own.
-        let own = unsafe { &mut *table.get().add(task) };
-        own.fill(0);
-        for &item in chunk_of(items, task, tasks) {
-            own[digit.of(item, packing)] += 1;
-        }
+        unsafe { count_part(chunk_of(items, task, tasks), &mut *table.get().add(task), packing, digit) };
     })
+}
+
+vectorized! {
+    /// # Safety
+    /// Nothing is asked for: unsafe as all that is compiled for instruction sets.
+    unsafe fn count_part[I: Item](items: &[I], counts: &mut [usize; DIGITS], packing: Packing, digit: Digit) {
+        counts.fill(0);
+        for &item in items {
+            counts[digit.of(item, packing)] += 1;
+        }
+    }
 }
 
 /// Moves items to where their counted digits say; `places` then holds where the items of each task end.
@@ -198,13 +206,22 @@ fn deal<I: Item>(
         // SAFETY: each task has a row of its own; the counted places of all tasks are different and within `to`.
         unsafe {
             let own = &mut *table.get().add(task);
-            for &item in chunk_of(items, task, tasks) {
-                let place = &mut own[digit.of(item, packing)];
-                *target.get().add(*place) = item;
-                *place += 1;
-            }
+            deal_part(chunk_of(items, task, tasks), target.get(), own, packing, digit);
         }
     })
+}
+
+vectorized! {
+    /// # Safety
+    /// The places must be counted, and be within `to`, where nobody else uses them.
+    unsafe fn deal_part[I: Item](items: &[I], to: *mut I, places: &mut [usize; DIGITS], packing: Packing, digit: Digit) {
+        for &item in items {
+            let place = &mut places[digit.of(item, packing)];
+            // SAFETY: the caller's promise.
+            unsafe { *to.add(*place) = item };
+            *place += 1;
+        }
+    }
 }
 
 /// Sorts what was dealt by the digit above so many `bits`, bucket by bucket: most are small enough for a
@@ -232,38 +249,44 @@ fn sort_buckets<I: Item>(
                 std::slice::from_raw_parts_mut(second.get().add(start), length),
             )
         };
-        sort_bucket(bucket, spare, packing, passes, width);
+        // SAFETY: nothing is asked for.
+        unsafe { sort_bucket(bucket, spare, packing, passes, width) };
     })?;
     Ok(passes.is_multiple_of(2))
 }
 
-/// Sorts by the lower `passes * width` bits of keys; into `spare` where the passes are odd.
-fn sort_bucket<I: Item>(bucket: &mut [I], spare: &mut [I], packing: Packing, passes: u32, width: u32) {
-    if bucket.len() <= NEAR_FEW {
-        bucket.sort_unstable_by_key(|item| (item.key(packing), item.index(packing)));
-        if !passes.is_multiple_of(2) {
-            spare.copy_from_slice(bucket);
+vectorized! {
+    /// Sorts by the lower `passes * width` bits of keys; into `spare` where the passes are odd.
+    ///
+    /// # Safety
+    /// Nothing is asked for, as above.
+    unsafe fn sort_bucket[I: Item](bucket: &mut [I], spare: &mut [I], packing: Packing, passes: u32, width: u32) {
+        if bucket.len() <= NEAR_FEW {
+            bucket.sort_unstable_by_key(|item| (item.key(packing), item.index(packing)));
+            if !passes.is_multiple_of(2) {
+                spare.copy_from_slice(bucket);
+            }
+            return;
         }
-        return;
-    }
-    let (mut from, mut to) = (bucket, spare);
-    for pass in 0..passes {
-        let digit = Digit { shift: pass * width, width };
-        // Of 32 bits, to clear and to add up less; `sort` deals no more items than they can count.
-        let mut places = [0u32; NEAR_DIGITS];
-        for &item in &*from {
-            places[digit.of(item, packing)] += 1;
+        let (mut from, mut to) = (bucket, spare);
+        for pass in 0..passes {
+            let digit = Digit { shift: pass * width, width };
+            // Of 32 bits, to clear and to add up less; `sort` deals no more items than they can count.
+            let mut places = [0u32; NEAR_DIGITS];
+            for &item in &*from {
+                places[digit.of(item, packing)] += 1;
+            }
+            let mut next = 0;
+            for place in &mut places[..1 << width] {
+                next += std::mem::replace(place, next);
+            }
+            for &item in &*from {
+                let place = &mut places[digit.of(item, packing)];
+                to[*place as usize] = item;
+                *place += 1;
+            }
+            std::mem::swap(&mut from, &mut to);
         }
-        let mut next = 0;
-        for place in &mut places[..1 << width] {
-            next += std::mem::replace(place, next);
-        }
-        for &item in &*from {
-            let place = &mut places[digit.of(item, packing)];
-            to[*place as usize] = item;
-            *place += 1;
-        }
-        std::mem::swap(&mut from, &mut to);
     }
 }
 

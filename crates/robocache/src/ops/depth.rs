@@ -5,6 +5,7 @@ use super::cloud::{BLOCK, Block, Cloud, ReadPoints};
 use super::pose::{Camera, Pose, Small};
 use super::rows::{Batch, check_lengths, strides};
 use super::transform_points::transform;
+use crate::cpu::prefetch;
 use crate::tensor::{DType, Device, TensorRef};
 use crate::{Error, Result, ensure};
 
@@ -397,9 +398,9 @@ impl ReadPoints for Pixels<'_> {
     }
 
     #[inline(always)]
-    fn address(&self, (row, _): &(usize, Lens), index: usize) -> *const u8 {
+    fn prefetch(&self, (row, _): &(usize, Lens), index: usize) {
         let (v, u) = self.place(index);
         let size = self.source.depth.dtype().size() as isize;
-        self.source.depth.data().wrapping_offset(self.offset(*row, v, u).wrapping_mul(size))
+        prefetch(self.source.depth.data().wrapping_offset(self.offset(*row, v, u).wrapping_mul(size)));
     }
 }

@@ -131,8 +131,10 @@ fn no_cloud_is_asked_for() {
         let pixels = dense(case.image().into(), case.features.view(), reduce);
         assert_eq!(bytes(&pixels), bytes(&cloud), "{reduce}");
     }
-    let occupied = Voxelize::new(case.image(), grid());
-    assert_eq!(bytes(&occupied), 0);
+    let occupied = [Voxelize::new(points[0].view(), grid()), Voxelize::new(case.image(), grid())];
+    assert_eq!(bytes(&occupied[1]), bytes(&occupied[0]));
+    // A bit for each cell, which is far less than a point for each pixel.
+    assert!(bytes(&occupied[1]) < 480 * 640);
 }
 
 #[test]

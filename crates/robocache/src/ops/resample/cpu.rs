@@ -6,7 +6,7 @@ use super::cells::Cell;
 use super::locate::{Pick, Rules, Stamp, Stamps};
 use super::rows::Rows;
 use super::{Dims, Method, Resample};
-use crate::cpu::{Simd, for_each, is_worth_sharing, simd};
+use crate::cpu::{Simd, for_each, is_worth_sharing, prefetch, simd};
 use crate::tensor::DType;
 use crate::{Context, Outputs, Result};
 
@@ -193,21 +193,11 @@ impl<'a, S: Stamp, C: Cell> Job<'a, S, C> {
 
 /// Asks for a row of samples; a hint, so any address will do.
 #[inline(always)]
-fn prefetch<C>(sample: *const C, width: usize) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        const LINE: usize = 64;
-        for line in 0..(width * size_of::<C>()).div_ceil(LINE).min(8) {
-            // SAFETY: fetching ahead has no effect on memory and does not fault.
-            unsafe {
-                std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
-                    sample.cast::<i8>().wrapping_add(line * LINE),
-                );
-            }
-        }
+fn prefetch_row<C>(sample: *const C, width: usize) {
+    const LINE: usize = 64;
+    for line in 0..(width * size_of::<C>()).div_ceil(LINE).min(8) {
+        prefetch(sample.cast::<u8>().wrapping_add(line * LINE));
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (sample, width);
 }
 
 impl<S: Stamp, C: Cell> StreamJob for Job<'_, S, C> {
@@ -285,7 +275,7 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
                     // SAFETY: row < batch and later < T, as the outputs' checks proved.
                     unsafe {
                         if let Pick::Take(sample) | Pick::Blend(sample, _) = pick {
-                            prefetch(
+                            prefetch_row(
                                 self.values.offset(row_index * value_batch + sample as isize * value_step),
                                 dims.width,
                             );

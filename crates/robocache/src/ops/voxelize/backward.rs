@@ -6,10 +6,10 @@
 //! and every backend.
 
 use super::divide::Divisor;
+use super::gather_cpu::Groups;
 use super::reduce::{Features, Members};
 use super::reduce_cuda::{FeatureArgs, VECTOR_COLUMNS};
 use super::sparse::row_major;
-use super::sparse_cpu::Groups;
 use super::sparse_cuda::{GROUP_HEADERS, GroupsArgs, WARPS, rows_of_warp};
 use super::{Reduce, check_features};
 use crate::cpu::{Shared, for_each};

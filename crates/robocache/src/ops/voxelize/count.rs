@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 use super::Dims;
 use super::cpu::{fill, fill_part, rows_are_tasks};
-use super::find::{Finder, TASK_POINTS, Visitor, prefetch};
+use super::find::{Finder, TASK_POINTS, Visitor};
 use super::grid::NOWHERE;
-use crate::cpu::{Shared, for_each, threads};
-use crate::ops::cloud::ReadPoints;
+use crate::cpu::{Shared, for_each, prefetch, threads};
+use crate::ops::cloud::{BLOCK, ReadPoints};
 use crate::tensor::DType;
 use crate::{Context, Result};
 
@@ -20,6 +20,8 @@ const SLAB_BITS: u32 = 17;
 const LEAST_SLAB_BITS: u32 = 12;
 /// With more slabs, a task has too few points for each.
 const MOST_SLABS: usize = 1024;
+/// More than a task has slabs: a power of 2, so that no place in it need be checked.
+const TABLE: usize = 2 * MOST_SLABS;
 /// Fewer points are not worth a second pass.
 const LEAST_POINTS: usize = 64 << 10;
 /// Cells that a thread alone counts in its cache.
@@ -57,10 +59,10 @@ impl Plan {
         (self.points + self.tasks * (self.slabs + 1)) * size_of::<u32>()
     }
 
-    /// The slab of a cell; the one past the last for [`NOWHERE`], also when it was cut to 32 bits.
+    /// The slab of a cell; the one past the last for [`NOWHERE`], which is cut to 32 bits.
     #[inline(always)]
-    fn slab(&self, cell: u64) -> usize {
-        ((cell >> self.bits) as usize).min(self.slabs)
+    fn slab(&self, cell: u32) -> usize {
+        (cell >> self.bits).min(self.slabs as u32) as usize
     }
 }
 
@@ -161,7 +163,7 @@ struct Dealer {
     starts: *mut u32,
     /// The first point.
     first: usize,
-    places: [u32; MOST_SLABS + 1],
+    places: [u32; TABLE],
 }
 
 impl Visitor for Dealer {
@@ -173,11 +175,16 @@ impl Visitor for Dealer {
         self.found.extend(cells.iter().map(|&cell| cell as u32));
         // Adding to one number again and again is slow, since each addition waits for the one before.
         if cells.iter().all(|&cell| cell == cells[0]) {
-            self.places[self.plan.slab(cells[0])] += cells.len() as u32;
+            self.places[self.plan.slab(cells[0] as u32)] += cells.len() as u32;
             return;
         }
-        for &cell in cells {
-            self.places[self.plan.slab(cell)] += 1;
+        // Many at a time, then one by one.
+        let mut slabs = [0u16; BLOCK];
+        for (slab, &cell) in slabs.iter_mut().zip(cells) {
+            *slab = self.plan.slab(cell as u32) as u16;
+        }
+        for &slab in &slabs[..cells.len()] {
+            self.places[usize::from(slab) % TABLE] += 1;
         }
     }
 
@@ -198,7 +205,7 @@ impl Visitor for Dealer {
         for &cell in found {
             // SAFETY: as above; the counted places are as many, and lie within the task's points.
             unsafe {
-                let place = &mut places[plan.slab(u64::from(cell))];
+                let place = &mut places[plan.slab(cell) % TABLE];
                 *dealt.add(*place as usize) = cell;
                 *place += 1;
             }
@@ -225,7 +232,7 @@ unsafe fn count_slabs<P: ReadPoints>(
         dealt: dealt.get(),
         starts: table.get().wrapping_add(task * wide),
         first: 0,
-        places: [0; MOST_SLABS + 1],
+        places: [0; TABLE],
     })?;
     // SAFETY: every task has written its starts.
     let starts = unsafe { std::slice::from_raw_parts(table.get(), plan.tasks * wide) };

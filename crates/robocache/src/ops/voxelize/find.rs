@@ -158,15 +158,3 @@ impl<I: Item> Visitor for Write<I> {
         }
     }
 }
-
-/// Asks for what is about to be used; a hint, so any address will do.
-#[inline(always)]
-pub(super) fn prefetch<T>(slot: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: fetching ahead has no effect on memory and does not fault.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(slot.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = slot;
-}

@@ -12,7 +12,9 @@ mod cpu;
 mod cuda;
 mod divide;
 mod find;
+mod gather_cpu;
 mod grid;
+mod group_cpu;
 mod hard_cuda;
 mod mark;
 mod occupancy;
@@ -20,7 +22,6 @@ mod place;
 mod reduce;
 mod reduce_cuda;
 mod sparse;
-mod sparse_cpu;
 mod sparse_cuda;
 
 use std::fmt;

@@ -5,8 +5,7 @@
 //! nothing but the cell's own features, on every backend.
 
 use super::Reduce;
-use super::find::prefetch;
-use crate::cpu::{Item, Packing};
+use crate::cpu::{Item, Packing, prefetch};
 use crate::ops::cloud::Cloud;
 use crate::ops::scalar::{Real, Scalar};
 use crate::tensor::{DType, TensorRef};

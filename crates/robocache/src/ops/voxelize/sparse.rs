@@ -3,7 +3,7 @@
 //! Two ops, because how many cells are occupied is only known after the first: a caller that wants
 //! exact shapes waits for its `count`, one that must not wait sets a number of rows beforehand.
 
-use super::{Grid, Reduce, check_features, sparse_cpu, sparse_cuda};
+use super::{Grid, Reduce, check_features, gather_cpu, group_cpu, sparse_cuda};
 use crate::cuda::Launcher;
 use crate::ops::cloud::Cloud;
 use crate::ops::depth::PointSource;
@@ -83,7 +83,7 @@ impl Op for GroupPoints<'_> {
 
     fn workspace(&self, dims: &GroupDims) -> Result<usize> {
         match self.points.device() {
-            crate::Device::Cpu => sparse_cpu::group_workspace(dims),
+            crate::Device::Cpu => group_cpu::group_workspace(dims),
             crate::Device::Cuda(_) => sparse_cuda::group_workspace(self, dims),
         }
     }
@@ -92,7 +92,7 @@ impl Op for GroupPoints<'_> {
         if self.check {
             check_length_values(self.lengths, dims.cloud.batch, dims.cloud.count)?;
         }
-        sparse_cpu::group(self, dims, out, context)
+        group_cpu::group(self, dims, out, context)
     }
 
     fn cuda(&self, dims: &GroupDims, out: &mut Outputs<'_, '_>, launcher: &Launcher<'_>) -> Result<()> {
@@ -259,7 +259,7 @@ impl Op for GatherVoxels<'_> {
     }
 
     fn cpu(&self, dims: &GatherDims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
-        sparse_cpu::gather(self, dims, out, context)
+        gather_cpu::gather(self, dims, out, context)
     }
 
     fn cuda(&self, dims: &GatherDims, out: &mut Outputs<'_, '_>, launcher: &Launcher<'_>) -> Result<()> {
