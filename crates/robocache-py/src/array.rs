@@ -62,10 +62,11 @@ pub(crate) fn from_memory<'py>(py: Python<'py>, spec: &OutputSpec, memory: Memor
         DType::BF16 => py.import("ml_dtypes")?.getattr("bfloat16")?,
         _ => dtype.name().into_pyobject(py)?.into_any(),
     };
-    let bytes = BYTE.import(py, "ctypes", "c_uint8")?.mul(layout.count() * dtype.size())?;
+    // All of the memory, whose sizes are few: ctypes makes a class for each.
+    let bytes = BYTE.import(py, "ctypes", "c_uint8")?.mul(memory.bytes())?;
     let buffer = bytes.call_method1("from_address", (memory.data() as usize,))?;
     buffer.setattr("memory", Bound::new(py, Keeper { _memory: memory })?)?;
-    let flat = FROM_BUFFER.import(py, "numpy", "frombuffer")?.call1((buffer, dtype_of))?;
+    let flat = FROM_BUFFER.import(py, "numpy", "frombuffer")?.call1((buffer, dtype_of, layout.count()))?;
     flat.call_method1("reshape", (PyTuple::new(py, layout.shape())?,))
 }
 

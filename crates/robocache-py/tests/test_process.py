@@ -258,8 +258,14 @@ def test_results_do_not_depend_on_the_number_of_threads():
         "import hashlib, numpy as np, robocache as rc\n"
         "rng = np.random.default_rng(5)\n"
         "values = rng.normal(size=(8, 500, 33)).astype(np.float32)\n"
-        "out = rc.resample(values, np.arange(500.0), rng.uniform(0, 499, (8, 3001)))\n"
-        "print(hashlib.sha256(out.tobytes()).hexdigest())"
+        "out = [rc.resample(values, np.arange(500.0), rng.uniform(0, 499, (8, 3001)))]\n"
+        "points = rng.uniform(-0.1, 1.1, (2, 70_000, 3)).astype(np.float32)\n"
+        "grid = dict(origin=(0, 0, 0), voxel_size=1 / 64, shape=(64, 64, 64))\n"
+        "out += [rc.voxelize(points, reduce=how, **grid) for how in ('occupancy', 'count')]\n"
+        "out += [rc.voxelize(points, points, reduce=how, **grid) for how in ('mean', 'max')]\n"
+        "found = rc.voxelize(points, sparse=True, max_points_per_voxel=3, **grid)\n"
+        "out += [found.coords, found.counts, found.inverse, found.voxels]\n"
+        "print(*(hashlib.sha256(x.tobytes()).hexdigest() for x in out))"
     )
     digests = {run_python(code, ROBOCACHE_NUM_THREADS=n).stdout for n in ("1", "2", "7")}
     assert len(digests) == 1

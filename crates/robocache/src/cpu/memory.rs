@@ -2,7 +2,8 @@
 //!
 //! Most of what a large new result costs on the host is the first touch of its pages, each of which the system
 //! finds and clears. Training asks for results of the same size in every step, so the memory of those that are gone
-//! is kept for the next. Meanwhile the system may take its pages back whenever it runs short of others.
+//! is kept for the next. But for a few pages that were used last, the system may meanwhile take them back whenever it
+//! runs short of others.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -14,7 +15,8 @@ const SMALL_PAGE: usize = 64 << 10;
 /// From so many bytes on memory is kept: those for which [`room`] makes a large page. Less is kept by allocators as
 /// well (by glibc's up to 32 MiB, in part and not in large pages).
 const LARGE: usize = PAGE / 8 * 7;
-/// Up to so many bytes are kept without a word to the system, which costs more than it gains.
+/// Of so many bytes, those that were used last, the system is not told that it may take them: to tell it costs more
+/// than it gains. They are kept even where memory is locked.
 const FEW: usize = 32 << 20;
 /// What is kept together at most, unless told otherwise: this part of the machine's memory.
 const PART_OF_ALL: usize = 8;
@@ -46,6 +48,11 @@ impl Memory {
         Block::map(bytes).or_else(map_again).map(|block| Self { block, zeroed: true })
     }
 
+    /// How many bytes there are: what was asked for, or a little more.
+    pub fn bytes(&self) -> usize {
+        self.block.bytes
+    }
+
     /// Where it begins, at the start of a page.
     pub fn data(&self) -> *mut u8 {
         self.block.start as *mut u8
@@ -59,12 +66,16 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let block = std::mem::replace(&mut self.block, Block { start: 0, bytes: 0 });
-        // Two threads that ask at once may both keep some.
-        let few = KEPT.try_lock().is_ok_and(|kept| kept.bytes().saturating_add(block.bytes) <= FEW);
-        if few || block.lend_to_system() {
-            // What is kept no longer goes when the lock is free again: that takes the system a while.
-            let _gone = KEPT.try_lock().ok().map(|mut kept| kept.put(block, most_kept()));
+        let block = std::mem::replace(&mut self.block, Block { start: 0, bytes: 0, lent: false });
+        // What is lent, and what is kept no longer, goes when the lock is free again: that takes the system a while.
+        let Some(surplus) = KEPT.try_lock().ok().map(|mut kept| kept.put(block, most_kept())) else { return };
+        for mut block in surplus.to_lend {
+            block.lent = block.lend_to_system();
+            if block.lent
+                && let Ok(mut kept) = KEPT.try_lock()
+            {
+                kept.blocks.insert(0, block);
+            }
         }
     }
 }
@@ -96,32 +107,48 @@ struct Kept {
     blocks: Vec<Block>,
 }
 
-impl Kept {
-    fn bytes(&self) -> usize {
-        self.blocks.iter().map(|block| block.bytes).sum()
-    }
+/// What is too much to keep as it is.
+struct Surplus {
+    /// Has to be told to the system before it is kept any longer.
+    to_lend: Vec<Block>,
+    /// Given back by being dropped.
+    _gone: Vec<Block>,
+}
 
+impl Kept {
     /// The smallest block of so many bytes, or a little more; of equal ones the last that was used, which caches may hold.
     fn take(&mut self, bytes: usize) -> Option<Block> {
         let fits = |block: &Block| (bytes..=bytes.saturating_add(bytes / 4)).contains(&block.bytes);
         let sizes = self.blocks.iter().enumerate().rev().filter(|(_, block)| fits(block));
         let (index, _) = sizes.min_by_key(|(_, block)| block.bytes)?;
-        Some(self.blocks.remove(index))
+        let mut block = self.blocks.remove(index);
+        block.lent = false;
+        Some(block)
     }
 
-    /// Keeps a block unless it alone is more than `most`. Returns those that were kept longest, where all would be more.
-    fn put(&mut self, block: Block, most: usize) -> Vec<Block> {
+    /// Keeps a block unless it alone is more than `most`. Hands back those that were kept longest, where all would be
+    /// more than that, or more than [`FEW`] that are not lent.
+    fn put(&mut self, block: Block, most: usize) -> Surplus {
         if block.bytes > most {
-            return vec![block];
+            return Surplus { to_lend: Vec::new(), _gone: vec![block] };
         }
         self.blocks.push(block);
-        let mut total = self.bytes();
+        let mut total: usize = self.blocks.iter().map(|block| block.bytes).sum();
         let mut gone = 0;
         while total > most {
             total -= self.blocks[gone].bytes;
             gone += 1;
         }
-        self.blocks.drain(..gone).collect()
+        let gone = self.blocks.drain(..gone).collect();
+        let mut near: usize = self.blocks.iter().filter(|block| !block.lent).map(|block| block.bytes).sum();
+        let mut to_lend = Vec::new();
+        while near > FEW
+            && let Some(index) = self.blocks.iter().position(|block| !block.lent)
+        {
+            near -= self.blocks[index].bytes;
+            to_lend.push(self.blocks.remove(index));
+        }
+        Surplus { to_lend, _gone: gone }
     }
 }
 
@@ -130,6 +157,8 @@ impl Kept {
 struct Block {
     start: usize,
     bytes: usize,
+    /// Whether the system may take its pages.
+    lent: bool,
 }
 
 #[cfg(target_os = "linux")]
@@ -145,7 +174,7 @@ impl Block {
                 return None;
             }
             let (first, end) = (start as usize, start as usize + more);
-            let block = Self { start: first.next_multiple_of(PAGE), bytes };
+            let block = Self { start: first.next_multiple_of(PAGE), bytes, lent: false };
             for (from, to) in [(first, block.start), (block.start + bytes, end)] {
                 if to > from {
                     libc::munmap(from as *mut libc::c_void, to - from);
@@ -158,7 +187,7 @@ impl Block {
     }
 
     /// Tells the system that what these pages hold is of no use until they are written again, so that it may take
-    /// them. Not all do: where memory is locked, for one, it refuses, and they must not be kept.
+    /// them. Where memory is locked, for one, it refuses, and no more of them must be kept.
     fn lend_to_system(&self) -> bool {
         // SAFETY: the pages are ours, and nobody reads them before writing.
         unsafe { libc::madvise(self.start as *mut libc::c_void, self.bytes, libc::MADV_FREE) == 0 }
@@ -261,17 +290,22 @@ mod tests {
     fn the_oldest_are_given_back_first_and_the_nearest_size_is_taken() {
         let mut kept = Kept { blocks: Vec::new() };
         let pages = |kept: &Kept| kept.blocks.iter().map(|block| block.bytes / PAGE).collect::<Vec<_>>();
+        let block = |count: usize| {
+            let mut block = Block::map(count * PAGE).unwrap();
+            block.lent = true;
+            block
+        };
         for count in [20, 16, 18, 40] {
-            let gone = kept.put(Block::map(count * PAGE).unwrap(), 80 * PAGE);
-            assert_eq!(gone.len(), usize::from(count == 40));
+            assert_eq!(kept.put(block(count), 80 * PAGE)._gone.len(), usize::from(count == 40));
         }
         assert_eq!(pages(&kept), [16, 18, 40]);
-        assert_eq!(kept.take(15 * PAGE).unwrap().bytes, 16 * PAGE);
+        let taken = kept.take(15 * PAGE).unwrap();
+        assert!(taken.bytes == 16 * PAGE && !taken.lent);
         assert!(kept.take(10 * PAGE).is_none() && kept.take(41 * PAGE).is_none());
         assert_eq!(kept.take(17 * PAGE).unwrap().bytes, 18 * PAGE);
         // Of equal ones always the same, and not all in turn.
         for _ in 0..2 {
-            kept.put(Block::map(4 * PAGE).unwrap(), 80 * PAGE);
+            kept.put(block(4), 80 * PAGE);
         }
         let last = kept.take(4 * PAGE).unwrap();
         let place = last.start;
@@ -279,8 +313,57 @@ mod tests {
         assert_eq!(kept.take(4 * PAGE).unwrap().start, place);
         drop(kept.take(4 * PAGE));
         // More than all that may be kept.
-        assert_eq!(kept.put(Block::map(100 * PAGE).unwrap(), 80 * PAGE).len(), 1);
+        assert_eq!(kept.put(block(100), 80 * PAGE)._gone.len(), 1);
         assert_eq!(pages(&kept), [40]);
         assert!(Block::map(usize::MAX - 2 * PAGE + 1).is_none());
+    }
+
+    #[test]
+    fn what_was_not_used_for_long_is_lent_and_the_rest_is_not() {
+        const MOST: usize = 1000 * PAGE;
+        let mut kept = Kept { blocks: Vec::new() };
+        let put = |kept: &mut Kept, block: Block| {
+            let lent = kept.put(block, MOST).to_lend;
+            let pages: Vec<_> = lent.iter().map(|block| block.bytes / PAGE).collect();
+            for mut block in lent {
+                block.lent = block.lend_to_system();
+                assert!(block.lent);
+                kept.blocks.insert(0, block);
+            }
+            pages
+        };
+        // One that is too large by itself, and then what a step of training takes again and again.
+        assert_eq!(put(&mut kept, Block::map(FEW + PAGE).unwrap()), [FEW / PAGE + 1]);
+        for _ in 0..3 {
+            let step = [2, 1].map(|pages| kept.take(pages * PAGE).unwrap_or_else(|| Block::map(pages * PAGE).unwrap()));
+            for block in step {
+                assert!(put(&mut kept, block).is_empty());
+            }
+        }
+        // Others push them out, the oldest first.
+        assert_eq!(put(&mut kept, Block::map(FEW - PAGE).unwrap()), [2]);
+        assert_eq!(kept.blocks.iter().filter(|block| !block.lent).map(|block| block.bytes).sum::<usize>(), FEW);
+        assert_eq!(kept.blocks.len(), 4);
+    }
+
+    #[test]
+    fn large_pages_are_asked_for() {
+        let block = Block::map(3 * PAGE).unwrap();
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut inside = false;
+        for line in maps.lines() {
+            let range = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
+            if let Some((start, end)) = range
+                && let (Ok(start), Ok(end)) = (usize::from_str_radix(start, 16), usize::from_str_radix(end, 16))
+            {
+                inside = (start..end).contains(&block.start);
+            }
+            if inside && let Some(flags) = line.strip_prefix("VmFlags:") {
+                let possible = std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists();
+                assert_eq!(flags.split_whitespace().any(|flag| flag == "hg"), possible);
+                return;
+            }
+        }
+        panic!("the block is not among the maps of this process");
     }
 }

@@ -86,7 +86,7 @@ pub(crate) fn prefetch<T>(slot: *const T) {
 pub fn features() -> &'static str {
     match simd() {
         #[cfg(target_arch = "x86_64")]
-        Simd::Avx2 => "AVX2, FMA, F16C",
+        Simd::Avx2 => "AVX2, BMI, FMA, F16C",
         Simd::Baseline => "baseline",
     }
 }

@@ -133,7 +133,7 @@ fn no_cloud_is_asked_for() {
     }
     let occupied = [Voxelize::new(points[0].view(), grid()), Voxelize::new(case.image(), grid())];
     assert_eq!(bytes(&occupied[1]), bytes(&occupied[0]));
-    // A bit for each cell, which is far less than a point for each pixel.
+    // A bit for each cell, and that for each thread, which is far less than a point for each pixel.
     assert!(bytes(&occupied[1]) < 480 * 640);
 }
 

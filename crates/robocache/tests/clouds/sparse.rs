@@ -79,7 +79,16 @@ fn huge() -> Grid {
 #[test]
 fn groups_and_rows_are_those_of_a_plain_map() {
     for (seed, shape) in (0u64..).zip(SHAPES) {
-        for (count, grid) in [(0, small()), (1, small()), (17, huge()), (700, small()), (4097, huge())] {
+        // The last are more than one task.
+        for (count, grid) in [
+            (0, small()),
+            (1, small()),
+            (17, huge()),
+            (700, small()),
+            (4097, huge()),
+            (40_000, small()),
+            (40_000, huge()),
+        ] {
             let case = Case::new(seed, shape, 3, count, 2, (DType::F32, DType::F32), grid);
             let groups = run(&case.group(None)).unwrap();
             let rows = numbers(&groups[5])[0] as usize;
@@ -146,27 +155,56 @@ fn groups_and_rows_are_those_of_a_plain_map() {
 
 #[test]
 fn a_number_of_rows_cuts_off_or_pads() {
-    let case = Case::new(1, Shape::Uniform, 2, 300, 2, (DType::F32, DType::F32), small());
-    let whole = run(&case.group(None)).unwrap();
-    let rows = numbers(&whole[5])[0] as usize;
-    for most in [0, 1, rows - 1, rows, rows + 9] {
-        let groups = run(&case.group(Some(most))).unwrap();
-        assert_eq!(numbers(&groups[5])[0] as usize, rows);
-        let want: Vec<_> = numbers(&whole[3]).iter().map(|&row| if row >= most as f64 { -1.0 } else { row }).collect();
-        assert_eq!(numbers(&groups[3]), want);
-        let views = [0, 1, 2, 5].map(|index| groups[index].view());
-        let out = run(&gather(case.points.view(), case.features.view(), small(), views, most, Reduce::Sum)).unwrap();
-        for row in rows..most {
-            assert_eq!(numbers(&out[0])[4 * row..][..4], [-1.0; 4]);
-            assert_eq!(numbers(&out[1])[row], 0.0);
+    for (count, grid) in [(60_000, huge()), (300, small())] {
+        let case = Case::new(1, Shape::Uniform, 2, count, 2, (DType::F32, DType::F32), grid);
+        let whole = run(&case.group(None)).unwrap();
+        let rows = numbers(&whole[5])[0] as usize;
+        for most in [0, 1, rows / 2, rows - 1, rows, rows + 9] {
+            let groups = run(&case.group(Some(most))).unwrap();
+            assert_eq!(numbers(&groups[5])[0] as usize, rows);
+            let cut = |&row: &f64| if row >= most as f64 { -1.0 } else { row };
+            let want: Vec<_> = numbers(&whole[3]).iter().map(cut).collect();
+            assert!(numbers(&groups[3]) == want, "{} most {most}", case.text);
+            let views = [0, 1, 2, 5].map(|index| groups[index].view());
+            let op = gather(case.points.view(), case.features.view(), grid, views, most, Reduce::Sum);
+            let out = run(&op).unwrap();
+            let (coords, counts) = (numbers(&out[0]), numbers(&out[1]));
+            for row in rows..most {
+                assert_eq!(coords[4 * row..][..4], [-1.0; 4]);
+                assert_eq!(counts[row], 0.0);
+            }
         }
     }
+    let case = Case::new(1, Shape::Uniform, 2, 300, 2, (DType::F32, DType::F32), small());
+    let whole = run(&case.group(None)).unwrap();
     let op = GroupPoints { grid: Grid { shape: [1 << 21; 3], ..small() }, ..case.group(None) };
     assert_eq!(run(&op).unwrap_err().argument_name(), Some("shape"));
     let views = [0, 1, 2, 5].map(|index| whole[index].view());
     let op = gather(case.points.view(), case.features.view(), small(), views, 1, Reduce::Sum);
     let error = run(&GatherVoxels { features: None, ..op }).unwrap_err();
     assert_eq!((error.kind(), error.argument_name()), (ErrorKind::InvalidArgument, Some("features")));
+}
+
+#[test]
+fn groups_that_somebody_else_wrote_do_no_harm() {
+    let case = Case::new(3, Shape::Uniform, 2, 300, 2, (DType::F32, DType::F32), small());
+    let good = run(&case.group(None)).unwrap();
+    let bad = |numbers: [i32; 4], count: usize| -> Tensor {
+        let all: Vec<_> = numbers.into_iter().cycle().take(count).collect();
+        Tensor::from_slice(&all, &[count]).unwrap()
+    };
+    let counts = [-1, 0, 5, 600, i64::MAX].map(|count| Tensor::from_slice(&[count], &[]).unwrap());
+    for pattern in [[-1; 4], [i32::MAX; 4], [i32::MIN, 7, i32::MAX, 0], [600, 400, 200, 0]] {
+        let (starts, order) = (bad(pattern, 601), bad(pattern, 600));
+        for (starts, order) in [(&starts, &good[2]), (&good[1], &order), (&starts, &order)] {
+            for count in &counts {
+                let views = [good[0].view(), starts.view(), order.view(), count.view()];
+                let op = gather(case.points.view(), case.features.view(), small(), views, 600, Reduce::Mean);
+                let out = run(&op).unwrap();
+                assert!(numbers(&out[1]).iter().all(|points| (0.0..=600.0).contains(points)));
+            }
+        }
+    }
 }
 
 #[test]

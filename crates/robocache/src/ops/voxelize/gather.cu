@@ -1,6 +1,6 @@
 // A row for each group of points: where its cell lies, how many points it has, and their features made
 // into one row. The points themselves are in hard.cu.
-// Host twin: `gather` in sparse_cpu.rs, reduce.rs.
+// Host twin: `gather` in gather_cpu.rs, reduce.rs.
 // Grid: one block of 256 threads per tile of rows, of which each warp has up to 32 that follow each other,
 //   in turns where there are too many. Most rows are of one or two points: lanes share the columns of
 //   all rows of their warp.

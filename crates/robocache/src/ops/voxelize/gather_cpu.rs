@@ -16,7 +16,7 @@ use crate::{Context, Outputs, Result};
 
 /// The groups of points on the host. What is read is clamped, since others may have written it.
 ///
-/// By value wherever rows are written, which could else be taken for what is read here.
+/// By value where many rows are written, which could else be taken for what is read here.
 #[derive(Clone, Copy)]
 pub(super) struct Groups<'a> {
     pub(super) rows: usize,
@@ -189,14 +189,27 @@ fn hard_voxels_of<P: ReadPoints, V: Scalar>(
             // SAFETY: the rows exist, no other task writes them, and their points exist.
             unsafe {
                 voxels.get().add(first * row_length).write_bytes(0, rows.len() * row_length);
-                write_points(points, op, dims, groups, rows.start..rows.end.min(groups.rows), voxels.get());
+                let filled = rows.start..rows.end.min(groups.rows);
+                write_points(points, op, dims, groups, filled.clone(), voxels.get());
+                if let Some(features) = &op.features {
+                    with_float!(
+                        features.dtype(),
+                        write_features::<V>,
+                        features,
+                        op,
+                        dims,
+                        groups,
+                        filled,
+                        voxels.get()
+                    );
+                }
             }
         }
     })
 }
 
 vectorized! {
-    /// Writes the first points of rows that have some.
+    /// Writes the coordinates of the first points of rows that have some.
     ///
     /// # Safety
     /// The rows must exist in groups and in `voxels`, which nobody else may use.
@@ -217,7 +230,6 @@ vectorized! {
         // The cloud and the place of a point that is numbered through all of them.
         let (alone, count) = (dims.cloud.batch <= 1, Divisor::new(dims.cloud.count as u64));
         let place_of = |index: u64| if alone { (0, index) } else { count.divide(index) };
-        let features = op.features.as_ref().filter(|_| dims.width > 0);
         // Cells are sorted by the cloud of their points, so it seldom changes.
         let (mut cloud, _) = place_of(groups.first(rows.start));
         let mut of = points.row(cloud as usize);
@@ -236,14 +248,11 @@ vectorized! {
                 if found != cloud {
                     (cloud, of) = (found, points.row(found as usize));
                 }
-                // SAFETY: the caller's promise; a point has three numbers, then its features.
+                // SAFETY: the caller's promise; a point has three numbers, then room for its features.
                 unsafe {
                     let to = voxels.add((row * most + slot) * wide);
                     for (axis, number) in points.at(&of, place as usize).into_iter().enumerate() {
                         *to.add(axis) = V::narrow(number.into());
-                    }
-                    if let Some(features) = features {
-                        with_float!(features.dtype(), copy_features::<V>, features, dims, index, to.add(3));
                     }
                 }
             }
@@ -251,14 +260,46 @@ vectorized! {
     }
 }
 
+/// Writes the features of the same points.
+///
 /// # Safety
-/// The point must exist, and its features be writable.
-#[inline(never)]
-unsafe fn copy_features<F: Scalar, V: Scalar>(features: &TensorRef<'_>, dims: &GatherDims, index: u64, to: *mut V) {
+/// As for [`write_points`].
+unsafe fn write_features<F: Scalar, V: Scalar>(
+    features: &TensorRef<'_>,
+    op: &GatherVoxels<'_>,
+    dims: &GatherDims,
+    groups: Groups<'_>,
+    rows: Range<usize>,
+    voxels: *mut V,
+) {
     let features = Features::<F>::new(features, dims.feature_strides, &dims.cloud, dims.width);
-    for column in 0..dims.width {
-        // SAFETY: the caller's promise.
-        unsafe { *to.add(column) = V::narrow((*features.at(index, column)).widen().into()) };
+    // SAFETY: the caller's promise.
+    unsafe { copy_features(features, op.max_points.unwrap_or(0), groups, rows, voxels) };
+}
+
+vectorized! {
+    /// # Safety
+    /// As for [`write_points`].
+    unsafe fn copy_features[F: Scalar, V: Scalar](
+        features: Features<F>,
+        most: usize,
+        groups: Groups<'_>,
+        rows: Range<usize>,
+        voxels: *mut V,
+    ) {
+        for row in rows {
+            let members = groups.points(row);
+            for slot in 0..members.count().min(most) {
+                let index = members.index(slot);
+                for column in 0..features.width {
+                    // SAFETY: the caller's promise.
+                    unsafe {
+                        let to = voxels.add((row * most + slot) * (3 + features.width) + 3 + column);
+                        *to = V::narrow((*features.at(index, column)).widen().into());
+                    }
+                }
+            }
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 // Groups of points that are sorted by cell: the cells, where their points start, and the row of every
 // point, in one pass over the keys.
-// Host twin: `group_points` in sparse_cpu.rs.
+// Host twin: `group_points` in group_cpu.rs.
 // Grid: one block of 256 threads per tile of 256 * RC_ITEMS keys (one more than there are), which take
 //   their tiles in the order in which they start and look back at the tiles before (so a tile only waits
 //   for one that runs).

@@ -1,5 +1,5 @@
 // Groups of points as others may have written them: what is read is clamped before it indexes.
-// Host twin: `Groups` in sparse_cpu.rs.
+// Host twin: `Groups` in gather_cpu.rs.
 #pragma once
 #include "rc.cuh"
 

@@ -1,6 +1,6 @@
 // The first points of each group as they came, [rows, most, 3 + width]: three coordinates, then the
 // features; zeros where there are no more points.
-// Host twin: `hard_voxels` in sparse_cpu.rs.
+// Host twin: `hard_voxels` in gather_cpu.rs.
 // Grid: one block of 256 threads per 512 vectors of the result, in turns where there are too many. Vectors
 //   go through the result as it lies in memory, over the borders of points and rows.
 // Preconditions: Args as made by hard_cuda.rs; what the groups hold is clamped before it indexes. Without

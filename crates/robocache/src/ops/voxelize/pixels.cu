@@ -1,5 +1,5 @@
 // The coordinates of hard voxels whose points are pixels: made anew, since no cloud holds them.
-// Host twin: `write_points` in sparse_cpu.rs.
+// Host twin: `write_points` in gather_cpu.rs.
 // Grid: one block of 256 threads per tile of 64 rows, in turns where there are too many.
 // Preconditions: Args as made by hard_cuda.rs; hard.cu has written all other numbers. What the groups
 //   hold is clamped before it indexes.
