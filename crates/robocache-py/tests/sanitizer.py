@@ -112,7 +112,13 @@ def streams() -> int:
     stamps = (torch.float32, torch.float64, torch.int64)
     rich = [("linear", 0, 2), ("slerp", 2, 6), ("cubic", 6, 8)]
     for (dtype, kind), rows in itertools.product(itertools.product(dtypes, stamps), (3, 140)):
-        for widths, steps in (((24, 8, 4), 50), ((8, 8), 1), ((3, 1, 2), 7), ((16, 40), 33)):
+        for widths, steps in (
+            ((24, 8, 4), 50),
+            ((8, 8), 1),
+            ((8, 3), 50),
+            ((3, 1, 2), 7),
+            ((16, 40), 33),
+        ):
             scale = 10**9 if kind == torch.int64 else 1
             times = [(torch.rand(rows, 40).double().cumsum(1) * scale).to(kind) for _ in widths]
             values = [torch.randn(rows, 40, width).to(dtype) for width in widths]

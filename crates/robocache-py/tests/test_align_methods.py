@@ -108,6 +108,33 @@ def test_slerp_of_tiny_and_of_large_angles(device, dtype):
 
 
 @pytest.mark.parametrize("device", ON)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_slerp_of_any_lengths(device, dtype):
+    """Around every power of two whose square is a float; a GPU has a short way for those in the middle."""
+    rng = np.random.default_rng(5)
+    powers = np.arange(-80, 81)
+    pairs = rng.normal(size=(len(powers), 2, 2, 4))
+    pairs[:, :, 1] = pairs[:, :, 0] + rng.normal(size=pairs[:, :, 0].shape) * 0.5
+    pairs /= np.linalg.norm(pairs, axis=-1, keepdims=True)
+    # Just below the power, just above it, and on the other side of 1.
+    lengths = 2.0 ** np.stack([powers - 0.01, powers + 0.01, -powers + 0.01, powers], axis=1)
+    values = torch.tensor(pairs.reshape(-1, 4, 4) * lengths[..., None]).to(dtype)
+    times = np.arange(4.0)
+    targets = np.concatenate(
+        [times, [0.25, 0.5, 1.75, 2 + 2**-20, 3 - 2**-20], rng.uniform(0, 3, 60)]
+    )
+    got = run(device, values, times, targets, method="slerp")
+    np.testing.assert_array_equal(got, run("cpu", values, times, targets, method="slerp"))
+    usual, tolerance = (
+        np.abs(powers) <= 60,
+        max(TOLERANCE[torch.float32], 2 * torch.finfo(dtype).eps),
+    )
+    assert np.abs(np.linalg.norm(got[usual], axis=-1) - 1).max() <= tolerance
+    exact = run("cpu", values[usual].double(), times, targets, method="slerp")
+    assert np.abs(got[usual] - exact).max() <= tolerance
+
+
+@pytest.mark.parametrize("device", ON)
 def test_slerp_keeps_the_stored_sign_at_a_hit(device):
     values = torch.tensor([[0, 0, 0, 2.0], [0, 0, 0, -3.0], [0, 1.0, 0, 0]], dtype=torch.float64)
     times = np.array([0.0, 1.0, 2.0])

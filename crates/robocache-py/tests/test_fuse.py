@@ -249,6 +249,60 @@ def test_lines_of_rows_that_are_kept_near(widths, count, kind, dtype, device):
         )
 
 
+# Streams as widths and methods, whose columns end anywhere in a row; samples, targets and rows.
+POSE = [("linear", 0, 7), ("slerp", 7, 11), ("previous", 11, 12)]
+FRAME = [("rot6d", 0, 6), ("angle", 6, 7), ("cubic", 7, 9)]
+NARROW = [
+    ([(12, POSE)], 64, 256, 300),
+    ([(12, POSE)], 512, 300, 150),  # Two tiles, the second not full.
+    ([(12, POSE), (9, FRAME), (2, "next")], 32, 51, 200),
+    ([(5, "linear"), (None, 3), (4, "slerp")], 30, 33, 9),
+    ([(4, "slerp"), (1, "nearest")], 7, 1, 400),
+    ([(9, FRAME), (12, POSE)], 900, 260, 3),
+    ([(90, [("angle", 0, 1), ("linear", 1, 90)])], 40, 256, 40),  # Too wide to be collected.
+]
+
+
+@pytest.mark.parametrize("device", ON)
+@pytest.mark.parametrize("dtypes", [*([dtype] for dtype in FLOATS), FLOATS], ids=str)
+@pytest.mark.parametrize(("streams", "samples", "count", "batch"), NARROW, ids=str)
+def test_narrow_results_of_several_methods(streams, samples, count, batch, dtypes, device):
+    """A GPU collects them before it writes; the bits of the CPU, and nothing around them."""
+    rng = np.random.default_rng([samples, count, batch])
+    times = random_times(rng, batch, samples, torch.float64)
+    part = torch.tensor(rng.uniform(-0.1, 1.1, (batch, count)))
+    targets = times[:, :1] + (times[:, -1:] - times[:, :1]) * part
+    lengths = torch.tensor(rng.integers(0, samples + 1, batch))
+
+    def made(device):
+        own = np.random.default_rng(1)
+        for index, (width, method) in enumerate(streams):
+            if width is None:
+                yield rc.Stream(None, dim=method)
+                continue
+            values = torch.tensor(own.normal(size=(batch, samples, width)))
+            values[values > 2.5] = torch.nan
+            values = values.to(dtypes[index % len(dtypes)])
+            yield rc.Stream(values.to(device), times.to(device), method=method, max_gap=0.5,
+                            lengths=lengths.to(device) if index else None)  # fmt: skip
+
+    want, valid = rc.fuse(list(made("cpu")), targets, return_valid=True)
+    got, own = rc.fuse(list(made(device)), targets.to(device), return_valid=True)
+    assert_same(got.cpu(), want)
+    assert torch.equal(own.cpu(), valid)
+    numbers = want.numel()
+    for shift in (0, 8, 3):
+        memory = torch.full((numbers + 16,), 7, dtype=want.dtype, device=device)
+        out = memory[shift : shift + numbers].view(want.shape)
+        rc.fuse(list(made(device)), targets.to(device), out=out)
+        assert_same(out.cpu(), want, shift)
+        assert bool((torch.cat([memory[:shift], memory[shift + numbers :]]) == 7).all()), shift
+    wide = torch.full((*want.shape[:2], want.shape[2] + 1), 7, dtype=want.dtype, device=device)
+    rc.fuse(list(made(device)), targets.to(device), out=wide[..., :-1])
+    assert_same(wide[..., :-1].cpu(), want)
+    assert bool((wide[..., -1] == 7).all())
+
+
 @pytest.mark.parametrize("device", ON)
 def test_bad_rows_among_those_that_are_kept_near(device):
     """The bad stream and row are named; on a GPU all else is whole."""

@@ -94,6 +94,7 @@ pub(super) const CUBICS: u32 = 16;
 pub(super) const RAGGED: u32 = 32;
 pub(super) const KEEP: u32 = 64;
 pub(super) const APART: u32 = 128;
+pub(super) const COLLECT: u32 = 256;
 
 pub(super) const MISSING: u8 = 0;
 pub(super) const SINGLE: u8 = 1;

@@ -73,19 +73,21 @@ template <class T, int N> T dot(const T (&a)[N], const T (&b)[N]) {
     return sum;
 }
 
-// By the cosine, in f32; see blend.rs.
-inline void along_arc(const float (&)[4], const float (&)[4], float first, float second, float product, float weight, float& from,
-                      float& to) {
+// By the cosine, in f32; see blend.rs. `scale`: 1 over both lengths.
+inline void along_arc(float first, float second, float scale, float product, float weight, float& from, float& to) {
     constexpr float SQUARE[8] = {2.0f, 0.33334002f, 0.08872608f, 0.029895267f, 0.0051481426f, 0.0136712f, -0.008408849f, 0.0050291247f};
     constexpr float SINC[5] = {1.0f, -0.1666666f, 0.0083330665f, -0.00019809596f, 2.6057653e-06f};
     constexpr float PER_SINC[7] = {1.0f, 0.16666566f, 0.019452367f, 0.0020297505f, 0.00023387704f, 7.791867e-06f, 5.612295e-06f};
-    const float scale = 1.0f / (first * second);
     const float below = 1.0f - product * scale;
     const float square = below * series(SQUARE, below);
     const float per_sinc = series(PER_SINC, square);
     const float rest = 1.0f - weight;
     from = rest * series(SINC, rest * rest * square) * per_sinc * (second * scale);
     to = weight * series(SINC, weight * weight * square) * per_sinc * (first * scale);
+}
+inline void along_arc(const float (&)[4], const float (&)[4], float first, float second, float product, float weight, float& from,
+                      float& to) {
+    along_arc(first, second, 1.0f / (first * second), product, weight, from, to);
 }
 inline void along_arc(const double (&a)[4], const double (&b)[4], double first, double second, double, double weight,
                       double& from, double& to) {
@@ -122,6 +124,44 @@ template <class T> void slerp(const T (&a)[4], const T (&b)[4], T weight, T& fro
     const T product = dot(a, b);
     if (product < T(0)) second = -second;
     along_arc(a, b, first, second, product, weight, from, to);
+}
+
+// From 2^-63 to 2^65: then roots and the inverse of their product are rounded as `sqrtf` and `/` round them, without the
+// look at special numbers that each of these takes.
+inline bool are_plain(float square, float other) {
+    const u32 LEAST = 0x20000000u;
+    return ((__float_as_uint(square) - LEAST) | (__float_as_uint(other) - LEAST)) >> 30 == 0;
+}
+inline float plain_root(float x) {
+    float inverse;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
+    const float near = x * inverse;
+    return fma(fma(-near, near, x), inverse * 0.5f, near);
+}
+inline float plain_inverse(float x) {
+    float near;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(x));
+    return fma(near, -fma(x, near, -1.0f), near);
+}
+
+// The quaternion between two.
+template <class T> void between(const T (&a)[4], const T (&b)[4], T weight, T (&result)[4]) {
+    T from, to;
+    slerp(a, b, weight, from, to);
+    #pragma unroll
+    for (int i = 0; i < 4; i++) result[i] = weighted(a[i], b[i], from, to);
+}
+inline void between(const float (&a)[4], const float (&b)[4], float weight, float (&result)[4]) {
+    const float first_square = dot(a, a), second_square = dot(b, b);
+    // Then no factor vanishes, and none has to be asked for it.
+    const bool plain = are_plain(first_square, second_square) && !(fabsf(weight) < 0x1p-60f) && weight != 1.0f;
+    if (!plain) return between<float>(a, b, weight, result);
+    const float product = dot(a, b), first = plain_root(first_square), other = plain_root(second_square);
+    const float second = product < 0.0f ? -other : other;
+    float from, to;
+    along_arc(first, second, plain_inverse(first * second), product, weight, from, to);
+    #pragma unroll
+    for (int i = 0; i < 4; i++) result[i] = fma(to, b[i], from * a[i]);
 }
 
 template <class T> void orthonormal(const T (&first)[3], const T (&second)[3], T (&factors)[3]) {

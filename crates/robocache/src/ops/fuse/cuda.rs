@@ -2,8 +2,8 @@
 //! what its own kernel does not know.
 
 use super::arguments::{
-    APART, Args, CHECK, CUBICS, EMPTY_SEGMENT, EMPTY_STREAM, FEW, KEEP, LINE, MANY, Output, RAGGED, RICH, STAGE,
-    Source, WIDE_TARGET_LENGTHS, ZEROS, cut, room, row_bytes,
+    APART, Args, CHECK, COLLECT, CUBICS, EMPTY_SEGMENT, EMPTY_STREAM, FEW, KEEP, LINE, MANY, Output, RAGGED, RICH,
+    STAGE, SegmentArgs, Source, WIDE_TARGET_LENGTHS, ZEROS, cut, room, row_bytes,
 };
 use super::plan::{Plan, Sizes};
 use super::variant::{Mode, Variant};
@@ -37,6 +37,9 @@ pub(crate) static KERNELS: KernelFamily = KernelFamily {
 /// What every driver takes as arguments; drivers of CUDA 12.1 and newer take more.
 const SMALL_ARGUMENTS: usize = 4096;
 const LARGE_ARGUMENTS_SINCE: i32 = 12_010;
+
+/// Bytes that the memory reads and writes at least.
+const SECTOR: usize = 32;
 
 const MOST_BLOCKS: u64 = 0x7fff_ffff;
 
@@ -171,6 +174,18 @@ fn is_lines(sources: &[Source<'_>], common: &Common<'_>, out: &Output) -> bool {
         && sources.iter().all(plain)
 }
 
+/// Bytes of a target's results, if those of all targets lie side by side and borders of segments within sectors, of which
+/// each segment would then write a part.
+fn scattered_bytes(segments: &[SegmentArgs], width: usize, out: &Output) -> Option<u64> {
+    let bytes = width.checked_mul(out.size)?;
+    let dense = out.strides[2] == 1 && out.strides[1] == width as isize;
+    let aligned = out.address.is_multiple_of(16)
+        && (out.batch <= 1 || out.strides[0].unsigned_abs().wrapping_mul(out.size).is_multiple_of(16));
+    let begins_within = |segment: &SegmentArgs| !(segment.column as usize * out.size).is_multiple_of(SECTOR);
+    let parts = segments.len() > 1 && (!bytes.is_multiple_of(SECTOR) || segments.iter().any(begins_within));
+    (dense && aligned && parts).then_some(bytes as u64)
+}
+
 fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
     variant: Variant,
     sources: &[Source<'_>],
@@ -231,6 +246,7 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
         stamps += (dims.samples as u64).next_multiple_of(4);
     }
     let cubics = segment[..used].iter().any(|segment| segment.method == Method::Cubic as u8);
+    let width = sources.iter().map(|source| source.width).sum();
     let near = segment[..used].iter().all(|segment| segment.method == ZEROS || segment.near != 0);
     let apart = sources.len() > 1 && stream.iter().all(|stream| stream.samples <= SHORT);
     let sizes = Sizes {
@@ -238,6 +254,7 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
         stamps,
         kept: bytes_to_keep(sources).filter(|_| near),
         lines: mode == Mode::Lean && apart && is_lines(sources, common, &place),
+        scattered: scattered_bytes(&segment[..used], width, &place).filter(|_| mode != Mode::Lean),
         cubics,
         batch: common.batch as u64,
         targets: common.target_count as u64,
@@ -279,6 +296,7 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
             | flag(cubics, CUBICS)
             | flag(plan.kept.is_some(), KEEP)
             | flag(apart, APART)
+            | flag(plan.collect, COLLECT)
             | flag(stream.iter().any(|stream| !stream.lengths.is_null()), RAGGED),
         tile: plan.tile,
         tiles: plan.tiles,

@@ -6,10 +6,12 @@
 //   segments: columns of one stream that are made by one method, so that all threads do the same.
 //   A unit is a few neighbouring columns of a segment; a thread writes one unit of several targets, or,
 //   of wide segments, a warp writes a target after the other. With KEEP the values of the row come to
-//   shared memory meanwhile, with APART each warp brings and checks the stamps of streams of its own.
+//   shared memory meanwhile, with APART each warp brings and checks the stamps of streams of its own, with COLLECT
+//   the results leave by way of shared memory, in whole vectors.
 // Preconditions: Args as made by arguments.rs: units allow accesses of their size, indices of
 //   samples fit 31 bits; with KEEP rows of values are dense multiples of 16 bytes and strides fit 32
-//   bits. Nothing is assumed of the stamps, targets and lengths themselves.
+//   bits; with COLLECT rows of out are dense and tiles of it begin at multiples of 16 bytes. Nothing is
+//   assumed of the stamps, targets and lengths themselves.
 // Determinism: the same bits on every run, for every tile. Tolerance against the CPU: none, the
 //   same bits, but for the payload of NaN.
 //
@@ -144,6 +146,18 @@ inline void write_segment(const Shared& shared, const SegmentArgs& segment, u32 
     }
 }
 
+// Writes the rows of the tile that were collected, in the order of memory: segments alone would write parts of
+// sectors, and each part costs the L2 as much as a whole one.
+inline void write_collected(const Shared& shared, u8* out, u32 count) {
+    typedef Raw<16>::Type Vector;
+    const u8* from = (const u8*)shared.stamps();
+    const u32 bytes = count * u32(shared.args.out_strides[1]), vectors = bytes / 16;
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < vectors; i += blockDim.x) ((Vector*)out)[i] = ((const Vector*)from)[i];
+    const u32 last = vectors * 16 + threadIdx.x;
+    if (last < bytes) out[last] = from[last];
+}
+
 // Blocks of 256 threads that a multiprocessor should hold without spilled registers; stamps of 8 bytes
 // and compilers for sm_80 and sm_120 take a few more.
 #if __CUDA_ARCH__ < 900
@@ -196,7 +210,9 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS) RC_ENTRY(const __grid_
     __syncthreads();
 
     u8* out = args.out + row * args.out_strides[0] + start * args.out_strides[1];
-    for (u32 g = 0; g < args.segments; g++) write_segment(shared, args.segment[g], first, end, row, out, count);
+    u8* place = RC_RICH && (args.flags & COLLECT) ? (u8*)shared.stamps() : out;
+    for (u32 g = 0; g < args.segments; g++) write_segment(shared, args.segment[g], first, end, row, place, count);
+    if (RC_RICH && (args.flags & COLLECT)) write_collected(shared, out, count);
 }
 
 #endif

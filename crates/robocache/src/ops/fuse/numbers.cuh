@@ -33,12 +33,26 @@ template <class T, int V> union Pack {
     Pack() {}
 };
 
+// Whether numbers are the upper half of a float.
+template <class T> constexpr bool IS_HALF_FLOAT = false;
+template <> constexpr bool IS_HALF_FLOAT<bf16> = true;
+
 template <class T, class W, int V> void load_as(const u8* place, W (&numbers)[V]) {
     Pack<T, V> pack;
     // From wherever the values are: not `__ldg`, which knows only global memory.
     pack.raw = *(const typename Raw<int(sizeof(T)) * V>::Type*)place;
-    #pragma unroll
-    for (int i = 0; i < V; i++) numbers[i] = W(widen(pack.items[i]));
+    if constexpr (IS_HALF_FLOAT<T> && V % 2 == 0) {
+        // Two at a time: the upper one is in its place.
+        const u32* words = (const u32*)&pack.raw;
+        #pragma unroll
+        for (int i = 0; i < V; i += 2) {
+            numbers[i] = W(__uint_as_float(words[i / 2] << 16));
+            numbers[i + 1] = W(__uint_as_float(words[i / 2] & 0xffff0000u));
+        }
+    } else {
+        #pragma unroll
+        for (int i = 0; i < V; i++) numbers[i] = W(widen(pack.items[i]));
+    }
 }
 
 // V neighbouring numbers; with V = 1 any stride will do.
@@ -60,14 +74,32 @@ template <class W, int V> void load_group(const StreamArgs& stream, const u8* pl
 #endif
 }
 
+// Accesses of several numbers have those side by side, and strides from row to row that fit 32 bits.
+template <int V, class T> T* place_of(T* first, u32 index, i64 stride) {
+    if constexpr (V > 1) {
+        // Else the compiler multiplies 64 bits of which half are 0.
+        u32 narrow = u32(stride);
+        asm("" : "+r"(narrow));
+        return step_to(first, index, narrow);
+    } else {
+        return step_to(first, index, stride);
+    }
+}
+template <int V> i64 column_step(i64 stride) {
+#if !RC_MIXED
+    if constexpr (V > 1) return sizeof(Out);
+#endif
+    return stride;
+}
+
 // The N numbers of the unit of a sample, V at a time.
 template <class W, int N, int V> void load_numbers(const Part& part, u32 sample, W (&numbers)[N]) {
     const StreamArgs& stream = part.stream;
-    const u8* place = part.values + i64(sample) * stream.value_strides[1];
+    const u8* place = place_of<V>(part.values, sample, stream.value_strides[1]);
     #pragma unroll
     for (int i = 0; i < N; i += V) {
         W group[V];
-        load_group<W, V>(stream, place + i * stream.value_strides[2], group);
+        load_group<W, V>(stream, place + i * column_step<V>(stream.value_strides[2]), group);
         #pragma unroll
         for (int k = 0; k < V; k++) numbers[i + k] = group[k];
     }
@@ -103,13 +135,13 @@ template <class W, int V> void store_group(const Args& args, u8* place, const W 
 
 // The N numbers of the unit of a target, V at a time. A weight that is no number means no value.
 template <class W, int N, int V> void store_numbers(const Args& args, const Part& part, u32 t, const W (&numbers)[N], W weight) {
-    u8* place = part.out + i64(t) * args.out_strides[1];
+    u8* place = place_of<V>(part.out, t, args.out_strides[1]);
     #pragma unroll
     for (int i = 0; i < N; i += V) {
         W group[V];
         #pragma unroll
         for (int k = 0; k < V; k++) group[k] = weight == weight ? numbers[i + k] : weight;
-        store_group<W, V>(args, place + i * args.out_strides[2], group);
+        store_group<W, V>(args, place + i * column_step<V>(args.out_strides[2]), group);
     }
 }
 

@@ -18,6 +18,10 @@ const TILE_BYTES: u32 = 40 << 10;
 
 /// Shared memory for values: what leaves room for four blocks on GPUs that have the most.
 const KEPT_BYTES: u64 = 50 << 10;
+/// Shared memory for results that are collected before they are written: what leaves room for as many blocks as wait.
+const COLLECTED_BYTES: u64 = 16 << 10;
+/// Targets whose results a block collects, at least.
+const LEAST_COLLECTED: u64 = 64;
 /// Units of a target that the table of kept.cuh holds at most, of so many bytes each: it comes on top of the values.
 const MOST_COLUMNS: u32 = 512;
 const COLUMN_BYTES: u32 = 8;
@@ -31,6 +35,8 @@ pub(super) struct Sizes {
     pub(super) kept: Option<u64>,
     /// Whether the kernel for lines of kept streams knows all that is asked for.
     pub(super) lines: bool,
+    /// Bytes of a target's results, where segments would write parts of sectors.
+    pub(super) scattered: Option<u64>,
     pub(super) cubics: bool,
     pub(super) batch: u64,
     pub(super) targets: u64,
@@ -48,6 +54,8 @@ pub(super) struct Plan {
     pub(super) stage: bool,
     pub(super) besides_at: u32,
     pub(super) stamps_at: u32,
+    /// Whether results are collected where the stamps were.
+    pub(super) collect: bool,
     /// Where values are brought to in shared memory.
     pub(super) kept: Option<u32>,
     /// Where the table of kept.cuh lies, if its kernel is to be used.
@@ -64,22 +72,32 @@ impl Plan {
         let beside = if sizes.cubics { if weight == 8 { 32 } else { 16 } } else { 0 };
         let tile_bytes = |tile: u32| tile * streams * (16 + beside);
         let forced = forced_plan();
-        let kept = sizes.kept.filter(|&bytes| bytes <= KEPT_BYTES && units <= u64::from(MOST_CHUNK));
+        // The results of narrow rows are better collected than their values kept.
+        let narrow = sizes.scattered.filter(|bytes| (1..=COLLECTED_BYTES / LEAST_COLLECTED).contains(bytes));
+        let fits = |&bytes: &u64| bytes <= KEPT_BYTES && units <= u64::from(MOST_CHUNK) && narrow.is_none();
+        let kept = sizes.kept.filter(fits);
         let kept = kept.filter(|_| forced.as_ref().is_none_or(|forced| forced.keeps));
         // A block that keeps the values of a row is best given the whole row.
         let least = u64::from(gpu.multiprocessors) * if kept.is_some() { 1 } else { 2 };
         let blocks =
             |tile: u32| targets.div_ceil(u64::from(tile)) * units.div_ceil(u64::from(MOST_CHUNK)).max(1) * sizes.batch;
-        let mut tile = u32::try_from(targets).unwrap_or(u32::MAX).min(MOST_TILE);
+        // Several methods in turn wait for memory each: the fewer targets a thread has, the more wait at once.
+        let rich = variant.mode().0 != Mode::Lean;
+        let in_turn = rich && segments.len() > 1 && kept.is_none() && narrow.is_none();
+        let most_tile = narrow.map_or(MOST_TILE, |bytes| (COLLECTED_BYTES / bytes) as u32 / 16 * 16).min(MOST_TILE);
+        let most_tile = if in_turn { most_tile.min(FEW_THREADS) } else { most_tile };
+        let mut tile = u32::try_from(targets).unwrap_or(u32::MAX).min(most_tile);
         while tile > 1 && (tile_bytes(tile) > TILE_BYTES || (tile > LEAST_TILE && blocks(tile) < least)) {
             tile = tile.div_ceil(2);
+        }
+        // So that tiles begin with a vector.
+        if narrow.is_some() && (16..targets).contains(&u64::from(tile)) {
+            tile = tile.next_multiple_of(16);
         }
         // A small call gives each block one segment, or a part of one, so that they do not wait for each other.
         let split = blocks(tile) < least && tile <= LEAST_TILE;
         let (chunk, units) = place(segments, if split { LEAST_CHUNK } else { MOST_CHUNK }, split)?;
-        // Several segments in turn wait more than they compute.
-        let waits = variant.mode().0 == Mode::Lean || (segments.len() > 1 && kept.is_none());
-        let most = if waits && !split { MANY_THREADS } else { FEW_THREADS };
+        let most = if rich || split { FEW_THREADS } else { MANY_THREADS };
         let mut threads = (u64::from(tile) * u64::from(chunk)).clamp(64, u64::from(most)).next_multiple_of(32) as u32;
         if let Some(forced) = forced {
             (tile, threads) = (forced.tile.min(u32::try_from(targets).unwrap_or(u32::MAX)), forced.threads);
@@ -89,8 +107,14 @@ impl Plan {
         let stamp_bytes = sizes.stamps.saturating_mul(u64::from(variant.stamp().2)).next_multiple_of(16);
         // A block that takes all shared memory leaves no other to hide its waiting behind.
         let stage = stamp_bytes <= u64::from(gpu.shared_memory.saturating_sub(stamps_at)) / 2;
-        let mut shared = stamps_at + if stage { stamp_bytes as u32 } else { 0 };
         let tiles = u32::try_from(targets.div_ceil(u64::from(tile))).map_err(too_many)?;
+        let chunks = units.div_ceil(chunk).max(1);
+        let collected = narrow.map(|bytes| bytes * u64::from(tile));
+        let collected = collected.filter(|&bytes| {
+            bytes <= COLLECTED_BYTES && !split && chunks == 1 && (tiles == 1 || bytes.is_multiple_of(16))
+        });
+        let behind = if stage { stamp_bytes } else { 0 }.max(collected.unwrap_or(0));
+        let mut shared = stamps_at + behind as u32;
         // The copy engine writes whole lines.
         let place = shared.next_multiple_of(CACHE_LINE as u32);
         let room = |from: u32| u64::from(gpu.shared_memory.saturating_sub(from).saturating_sub(STATIC_SHARED));
@@ -114,11 +138,12 @@ impl Plan {
             tiles,
             units,
             chunk,
-            chunks: units.div_ceil(chunk).max(1),
+            chunks,
             threads,
             stage,
             besides_at,
             stamps_at,
+            collect: collected.is_some(),
             kept: kept.map(|_| place),
             columns_at,
             shared,
@@ -190,6 +215,7 @@ mod tests {
             stamps: 8 * 512,
             kept: Some(49_152),
             lines: false,
+            scattered: None,
             cubics: false,
             batch: 1024,
             targets: 256,
@@ -205,8 +231,16 @@ mod tests {
 
     #[test]
     fn lines_of_kept_streams_get_a_table_where_units_are_of_one_size() {
-        let sizes =
-            Sizes { streams: 3, stamps: 332, kept: Some(48_768), lines: true, cubics: false, batch: 2048, targets: 50 };
+        let sizes = Sizes {
+            streams: 3,
+            stamps: 332,
+            kept: Some(48_768),
+            lines: true,
+            scattered: None,
+            cubics: false,
+            batch: 2048,
+            targets: 50,
+        };
         let variant = Variant::new(Mode::Lean, DType::BF16, DType::F32, false);
         let gpu = GpuInfo::imagined(132, 232_448);
         for (together, lines, has_table) in
@@ -223,6 +257,43 @@ mod tests {
             // Four blocks of a multiprocessor, each with what the driver takes.
             assert!(4 * (plan.shared + 256 + 1024) <= 228 << 10, "{plan:?}");
         }
+    }
+
+    #[test]
+    fn results_are_collected_where_the_stamps_were() {
+        // 512 samples and 12 columns of 4 bytes, stamps of 8 bytes, 256 targets.
+        let sizes = Sizes {
+            streams: 1,
+            stamps: 512,
+            kept: Some(24_576 + 128),
+            lines: false,
+            scattered: Some(48),
+            cubics: false,
+            batch: 4096,
+            targets: 256,
+        };
+        let plan_of = |sizes: &Sizes| {
+            let mut segments = [SegmentArgs { units: 4, ..EMPTY_SEGMENT }; 3];
+            let variant = Variant::new(Mode::Rich, DType::F32, DType::F64, false);
+            Plan::new(variant, &mut segments, sizes, &GpuInfo::imagined(132, 232_448)).unwrap()
+        };
+        let plan = plan_of(&sizes);
+        assert!(plan.collect && plan.kept.is_none() && plan.tile == 256, "{plan:?}");
+        assert_eq!(plan.shared, plan.stamps_at + 256 * 48);
+        let other = plan_of(&Sizes { scattered: None, ..sizes });
+        assert!(!other.collect && other.kept.is_some(), "{other:?}");
+        // Wider ones take smaller tiles, of whole vectors, or are not collected.
+        let wide = plan_of(&Sizes { scattered: Some(100), ..sizes });
+        assert!(wide.collect && wide.tile == 160, "{wide:?}");
+        let widest = plan_of(&Sizes { scattered: Some(260), ..sizes });
+        assert!(!widest.collect && widest.kept.is_some(), "{widest:?}");
+        let several = plan_of(&Sizes { scattered: Some(14), targets: 250, batch: 100, ..sizes });
+        assert!(several.collect && several.tile == 64, "{several:?}");
+        // Tiles that begin within a vector; a block for each segment; the stamps take more.
+        assert!(!plan_of(&Sizes { scattered: Some(14), targets: 10, batch: 140, ..sizes }).collect);
+        assert!(!plan_of(&Sizes { targets: 1, batch: 1, ..sizes }).collect);
+        let long = plan_of(&Sizes { stamps: 4096, ..sizes });
+        assert!(long.collect && long.shared == long.stamps_at + 4096 * 8, "{long:?}");
     }
 
     #[test]

@@ -10,10 +10,7 @@
 // N numbers of one target from those of the two samples around it.
 template <u32 METHOD, class W, int N> void make(const W (&a)[N], const W (&b)[N], W weight, u32 method, bool later, W (&result)[N]) {
     if constexpr (METHOD == SLERP) {
-        W from, along;
-        slerp(a, b, weight, from, along);
-        #pragma unroll
-        for (int i = 0; i < N; i++) result[i] = weighted(a[i], b[i], from, along);
+        between(a, b, weight, result);
     } else if constexpr (METHOD == ROT6D) {
         W first[3], second[3], factors[3];
         #pragma unroll
@@ -40,10 +37,13 @@ template <u32 METHOD, class W, int N> void make(const W (&a)[N], const W (&b)[N]
 // Writes units of N numbers, which accesses of V numbers read and write; UNROLL are on their way at once.
 template <u32 METHOD, class W, int N, int V, int UNROLL> void make_units(const Args& args, const Part& part) {
     for (u32 t = part.t; t < part.count; t += UNROLL * part.step) {
-        W a[UNROLL][N], b[UNROLL][N];
+        W a[UNROLL][N], b[UNROLL][N], weights[UNROLL];
+        bool later[UNROLL];
         #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
-            const Pick& pick = part.picks[min(t + u * part.step, part.count - 1)];
+            const Pick pick = part.picks[min(t + u * part.step, part.count - 1)];
+            weights[u] = W(pick.weight);
+            later[u] = pick.second & LATER;
             load_numbers<W, N, V>(part, pick.first, a[u]);
             load_numbers<W, N, V>(part, pick.second & ~LATER, b[u]);
         }
@@ -51,11 +51,11 @@ template <u32 METHOD, class W, int N, int V, int UNROLL> void make_units(const A
         for (int u = 0; u < UNROLL; u++) {
             const u32 own = t + u * part.step;
             if (own >= part.count) break;
-            const Pick& pick = part.picks[own];
-            const W weight = W(pick.weight);
+            const W weight = weights[u];
             W result[N];
-            make<METHOD>(a[u], b[u], weight, part.segment.method, pick.second & LATER, result);
-            store_numbers<W, N, V>(args, part, own, result, weight);
+            make<METHOD>(a[u], b[u], weight, part.segment.method, later[u], result);
+            // What slerp makes of a weight that is no number is none, either.
+            store_numbers<W, N, V>(args, part, own, result, METHOD == SLERP ? W(0) : weight);
         }
     }
 }

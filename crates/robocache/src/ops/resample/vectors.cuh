@@ -6,22 +6,29 @@
 
 namespace rc {
 
+// The methods of a kernel that has many read a row part by part: the first of them brings its whole line to the L2.
+#if RC_RICH
+#define RC_READ "ld.global.nc.L2::128B."
+#else
+#define RC_READ "ld.global.nc."
+#endif
+
 // Volatile, or the compiler moves the load to its use and waits there.
 inline void load_words(const u8* place, Words<16>& to) {
-    asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm volatile(RC_READ "v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to.words[0]), "=r"(to.words[1]), "=r"(to.words[2]), "=r"(to.words[3]) : "l"(place));
 }
 inline void load_words(const u8* place, Words<8>& to) {
-    asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(to.words[0]), "=r"(to.words[1]) : "l"(place));
+    asm volatile(RC_READ "v2.u32 {%0, %1}, [%2];" : "=r"(to.words[0]), "=r"(to.words[1]) : "l"(place));
 }
 inline void load_words(const u8* place, Words<4>& to) {
-    asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(to.words[0]) : "l"(place));
+    asm volatile(RC_READ "u32 %0, [%1];" : "=r"(to.words[0]) : "l"(place));
 }
 inline void load_words(const u8* place, Words<2>& to) {
-    asm volatile("{ .reg .u16 half; ld.global.nc.u16 half, [%1]; cvt.u32.u16 %0, half; }" : "=r"(to.words[0]) : "l"(place));
+    asm volatile("{ .reg .u16 half; " RC_READ "u16 half, [%1]; cvt.u32.u16 %0, half; }" : "=r"(to.words[0]) : "l"(place));
 }
 inline void load_words(const u8* place, Words<1>& to) {
-    asm volatile("{ .reg .u16 half; ld.global.nc.u8 half, [%1]; cvt.u32.u16 %0, half; }" : "=r"(to.words[0]) : "l"(place));
+    asm volatile("{ .reg .u16 half; " RC_READ "u8 half, [%1]; cvt.u32.u16 %0, half; }" : "=r"(to.words[0]) : "l"(place));
 }
 
 // The same from shared memory.
