@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import zlib
 
 import numpy as np
@@ -199,7 +200,18 @@ def test_large_results_are_whole(dtype, framework):
             del got
             # Takes the place of what was given back to the system, so that only kept memory comes again.
             held.append(np.ones(38 << 20, np.uint8))
-        assert places[0] == places[1] and places[0] % 64 == 0
+        assert places[0] % 64 == 0
+        assert places[0] == places[1] or not can_be_lent()
+
+
+def can_be_lent():
+    """Whether the system takes kept memory only when it needs it; where not, this much is not kept."""
+    with mmap.mmap(-1, mmap.PAGESIZE) as page:
+        try:
+            page.madvise(mmap.MADV_FREE)
+        except OSError:
+            return False
+    return True
 
 
 def address(result):
