@@ -110,14 +110,14 @@ def test_slerp_of_tiny_and_of_large_angles(device, dtype):
 @pytest.mark.parametrize("device", ON)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_slerp_of_any_lengths(device, dtype):
-    """Around every power of two whose square is a float; a GPU has a short way for those in the middle."""
+    """Around powers of two, up to squares that are no floats; a GPU has a short way for those in the middle."""
     rng = np.random.default_rng(5)
     powers = np.arange(-80, 81)
     pairs = rng.normal(size=(len(powers), 2, 2, 4))
     pairs[:, :, 1] = pairs[:, :, 0] + rng.normal(size=pairs[:, :, 0].shape) * 0.5
     pairs /= np.linalg.norm(pairs, axis=-1, keepdims=True)
-    # Just below the power, just above it, and on the other side of 1.
-    lengths = 2.0 ** np.stack([powers - 0.01, powers + 0.01, -powers + 0.01, powers], axis=1)
+    # Just below and above the root of an odd power, on the other side of 1, and the power.
+    lengths = 2.0 ** np.stack([powers - 0.501, powers - 0.499, -powers + 0.01, powers], axis=1)
     values = torch.tensor(pairs.reshape(-1, 4, 4) * lengths[..., None]).to(dtype)
     times = np.arange(4.0)
     targets = np.concatenate(

@@ -255,11 +255,16 @@ FRAME = [("rot6d", 0, 6), ("angle", 6, 7), ("cubic", 7, 9)]
 NARROW = [
     ([(12, POSE)], 64, 256, 300),
     ([(12, POSE)], 512, 300, 150),  # Two tiles, the second not full.
-    ([(12, POSE), (9, FRAME), (2, "next")], 32, 51, 200),
-    ([(5, "linear"), (None, 3), (4, "slerp")], 30, 33, 9),
+    ([(12, POSE)], 20_000, 1024, 12),  # More stamps than shared memory holds.
+    ([(12, POSE), (9, FRAME), (2, "next")], 32, 64, 600),
+    ([(5, "linear"), (None, 3), (4, "slerp")], 30, 132, 300),
+    ([(4, "slerp"), (1, "nearest")], 7, 16, 400),
+    ([(4, "slerp"), (1, "nearest")], 7, 100_003, 1),  # A last vector that is not full.
     ([(4, "slerp"), (1, "nearest")], 7, 1, 400),
+    ([(12, POSE), (9, FRAME)], 32, 51, 9),  # A block for each segment.
     ([(9, FRAME), (12, POSE)], 900, 260, 3),
-    ([(90, [("angle", 0, 1), ("linear", 1, 90)])], 40, 256, 40),  # Too wide to be collected.
+    ([(90, [("angle", 0, 1), ("linear", 1, 90)])], 40, 256, 40),
+    ([(140, [("angle", 0, 1), ("linear", 1, 140)])], 40, 256, 40),  # Too wide to be collected.
 ]
 
 
@@ -272,33 +277,45 @@ def test_narrow_results_of_several_methods(streams, samples, count, batch, dtype
     times = random_times(rng, batch, samples, torch.float64)
     part = torch.tensor(rng.uniform(-0.1, 1.1, (batch, count)))
     targets = times[:, :1] + (times[:, -1:] - times[:, :1]) * part
-    lengths = torch.tensor(rng.integers(0, samples + 1, batch))
+    short = {
+        "lengths": torch.tensor(rng.integers(0, samples + 1, batch)),
+        "target_lengths": torch.tensor(rng.integers(0, count + 1, batch)),
+    }
+    values = []
+    for index, (width, _) in enumerate(streams):
+        numbers = torch.tensor(rng.normal(size=(batch, samples, width or 1)))
+        numbers[numbers > 2.5] = torch.nan
+        values.append(numbers.to(dtypes[index % len(dtypes)]))
 
-    def made(device):
-        own = np.random.default_rng(1)
-        for index, (width, method) in enumerate(streams):
-            if width is None:
-                yield rc.Stream(None, dim=method)
-                continue
-            values = torch.tensor(own.normal(size=(batch, samples, width)))
-            values[values > 2.5] = torch.nan
-            values = values.to(dtypes[index % len(dtypes)])
-            yield rc.Stream(values.to(device), times.to(device), method=method, max_gap=0.5,
-                            lengths=lengths.to(device) if index else None)  # fmt: skip
+    def call(device, lengths=None, **options):
+        made = [
+            rc.Stream(None, dim=method)
+            if width is None
+            else rc.Stream(
+                v.to(device), times.to(device), method=method, max_gap=0.5, lengths=lengths
+            )
+            for v, (width, method) in zip(values, streams, strict=True)
+        ]
+        return rc.fuse(made, targets.to(device), **options)
 
-    want, valid = rc.fuse(list(made("cpu")), targets, return_valid=True)
-    got, own = rc.fuse(list(made(device)), targets.to(device), return_valid=True)
+    want, valid = call("cpu", return_valid=True, **short)
+    got, own = call(device, return_valid=True, **{k: x.to(device) for k, x in short.items()})
     assert_same(got.cpu(), want)
     assert torch.equal(own.cpu(), valid)
-    numbers = want.numel()
-    for shift in (0, 8, 3):
-        memory = torch.full((numbers + 16,), 7, dtype=want.dtype, device=device)
-        out = memory[shift : shift + numbers].view(want.shape)
-        rc.fuse(list(made(device)), targets.to(device), out=out)
-        assert_same(out.cpu(), want, shift)
-        assert bool((torch.cat([memory[:shift], memory[shift + numbers :]]) == 7).all()), shift
-    wide = torch.full((*want.shape[:2], want.shape[2] + 1), 7, dtype=want.dtype, device=device)
-    rc.fuse(list(made(device)), targets.to(device), out=wide[..., :-1])
+    want = call("cpu")
+    assert_same(call(device).cpu(), want)
+    numbers, width = want[0].numel(), want.shape[2]
+    # From any place on, and with rows of the batch apart by whole vectors: nothing else is touched.
+    for shift, pad in ((0, 0), (8, 0), (3, 0), (0, 16 + -numbers % 16)):
+        memory = torch.full((8 + batch * (numbers + pad),), 7, dtype=want.dtype, device=device)
+        rows = memory[shift : shift + batch * (numbers + pad)].view(batch, numbers + pad)
+        out = rows[:, :numbers].unflatten(1, (count, width))
+        call(device, out=out)
+        assert_same(out.cpu(), want, (shift, pad))
+        out.fill_(7)
+        assert bool((memory == 7).all()), (shift, pad)
+    wide = torch.full((batch, count, width + 1), 7, dtype=want.dtype, device=device)
+    call(device, out=wide[..., :-1])
     assert_same(wide[..., :-1].cpu(), want)
     assert bool((wide[..., -1] == 7).all())
 

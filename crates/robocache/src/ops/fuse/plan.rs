@@ -20,7 +20,7 @@ const TILE_BYTES: u32 = 40 << 10;
 const KEPT_BYTES: u64 = 50 << 10;
 /// Shared memory for results that are collected before they are written: what leaves room for as many blocks as wait.
 const COLLECTED_BYTES: u64 = 16 << 10;
-/// Targets whose results a block collects, at least.
+/// Targets whose results must fit that.
 const LEAST_COLLECTED: u64 = 64;
 /// Units of a target that the table of kept.cuh holds at most, of so many bytes each: it comes on top of the values.
 const MOST_COLUMNS: u32 = 512;

@@ -6,7 +6,8 @@
 
 namespace rc {
 
-// The methods of a kernel that has many read a row part by part: the first of them brings its whole line to the L2.
+// Kernels of many methods read a row part by part: lines and copies, which most rows begin with, bring the whole line of
+// what they read to the L2.
 #if RC_RICH
 #define RC_READ "ld.global.nc.L2::128B."
 #else
