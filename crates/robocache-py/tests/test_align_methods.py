@@ -125,10 +125,8 @@ def test_slerp_of_any_lengths(device, dtype):
     )
     got = run(device, values, times, targets, method="slerp")
     np.testing.assert_array_equal(got, run("cpu", values, times, targets, method="slerp"))
-    usual, tolerance = (
-        np.abs(powers) <= 60,
-        max(TOLERANCE[torch.float32], 2 * torch.finfo(dtype).eps),
-    )
+    usual = np.abs(powers) <= 60
+    tolerance = max(TOLERANCE[torch.float32], 2 * torch.finfo(dtype).eps)
     assert np.abs(np.linalg.norm(got[usual], axis=-1) - 1).max() <= tolerance
     exact = run("cpu", values[usual].double(), times, targets, method="slerp")
     assert np.abs(got[usual] - exact).max() <= tolerance
