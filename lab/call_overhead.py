@@ -6,6 +6,7 @@ Beyond allocation = a call that makes its output, less `empty` of that output, i
 from __future__ import annotations
 
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ def main() -> None:
         "torch": partial(rc.resample, *tensors),
         "torch, out=": partial(rc.resample, *tensors, out=empty()),
         "torch, out=, check=False": partial(rc.resample, *tensors, out=empty(), check=False),
+        **fuse_calls(rc, *tensors),
     }
     if args.device == "cpu":
         check(torch.from_numpy(rc.resample(*arrays)), arrays)
@@ -61,7 +63,7 @@ def main() -> None:
         beyond["numpy"] = times["numpy"].median - times["numpy.empty"].median
     targets = judge(times, beyond, args.device)
     size = f"[1,{SAMPLES},{DIM}] at [1,{TARGETS}]"
-    print(f"\nresample {size} f32, us of host time per warm call")
+    print(f"\nresample {size} f32, or three of it fused, us of host time per warm call")
     print_table(["call", "median", "p10", "p90"], [line(name, x) for name, x in times.items()])
     print()
     for target in targets:
@@ -76,6 +78,22 @@ def main() -> None:
         }
     ]
     record.finish()
+
+
+def fuse_calls(
+    rc: ModuleType, values: torch.Tensor, times: torch.Tensor, targets: torch.Tensor
+) -> dict[str, Call]:
+    """Three streams: seven inputs and a result. To warm up is a call without its launch, and a little more."""
+    streams = [rc.Stream(values.clone(), times.clone()) for _ in range(3)]
+    out = rc.fuse(streams, targets)
+    torch.testing.assert_close(out, rc.resample(values, times, targets).repeat(1, 1, 3))
+    calls: dict[str, Call] = {
+        "fuse, 3 streams": partial(rc.fuse, streams, targets),
+        "fuse, 3 streams, out=": partial(rc.fuse, streams, targets, out=out),
+    }
+    if values.is_cuda:
+        calls["fuse, 3 streams, warmup"] = partial(rc.warmup, "fuse", streams, targets, out=out)
+    return calls
 
 
 def check(result: torch.Tensor, arrays: tuple[np.ndarray, ...]) -> None:

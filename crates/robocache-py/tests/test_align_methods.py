@@ -109,8 +109,11 @@ def test_slerp_of_tiny_and_of_large_angles(device, dtype):
 
 @pytest.mark.parametrize("device", ON)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_slerp_of_any_lengths(device, dtype):
-    """Around powers of two, up to squares that are no floats; a GPU has a short way for those in the middle."""
+@pytest.mark.parametrize("beside", [1, 2, 3, 4])
+def test_slerp_of_any_lengths(device, dtype, beside):
+    """Around powers of two, up to squares that are no floats; a GPU has a short way for those in the
+    middle, and takes two at once where it can, which may be of different lengths.
+    """
     rng = np.random.default_rng(5)
     powers = np.arange(-80, 81)
     pairs = rng.normal(size=(len(powers), 2, 2, 4))
@@ -123,8 +126,12 @@ def test_slerp_of_any_lengths(device, dtype):
     targets = np.concatenate(
         [times, [0.25, 0.5, 1.75, 2 + 2**-20, 3 - 2**-20], rng.uniform(0, 3, 60)]
     )
-    got = run(device, values, times, targets, method="slerp")
-    np.testing.assert_array_equal(got, run("cpu", values, times, targets, method="slerp"))
+    side_by_side = torch.cat([values.roll(37 * i, 0) for i in range(beside)], -1)
+    every = run(device, side_by_side, times, targets, method="slerp")
+    np.testing.assert_array_equal(every, run("cpu", side_by_side, times, targets, method="slerp"))
+    got = every[..., :4]
+    for i in range(beside):
+        np.testing.assert_array_equal(every[..., 4 * i : 4 * i + 4], np.roll(got, 37 * i, 0))
     usual = np.abs(powers) <= 60
     tolerance = max(TOLERANCE[torch.float32], 2 * torch.finfo(dtype).eps)
     assert np.abs(np.linalg.norm(got[usual], axis=-1) - 1).max() <= tolerance

@@ -263,6 +263,12 @@ NARROW = [
     ([(4, "slerp"), (1, "nearest")], 7, 1, 400),
     ([(12, POSE), (9, FRAME)], 32, 51, 9),  # A block for each segment.
     ([(9, FRAME), (12, POSE)], 900, 260, 3),
+    (
+        [(16, [("slerp", 0, 8), ("linear", 8, 11), ("slerp", 11, 15), ("next", 15, 16)])],
+        64,
+        256,
+        300,
+    ),
     ([(90, [("angle", 0, 1), ("linear", 1, 90)])], 40, 256, 40),
     ([(140, [("angle", 0, 1), ("linear", 1, 140)])], 40, 256, 40),  # Too wide to be collected.
 ]

@@ -264,14 +264,6 @@ fn unit(range: &ColumnRange, source: &Source<'_>, mode: Mode, out: &Output, near
     let Some((op, dims)) = source.stream else { return (1, 1) };
     let size = op.values.dtype().size();
     let most = 16 / size.max(out.size);
-    let wanted = match range.method {
-        // Doubles beside other types go one by one.
-        _ if mode == Mode::Mixed && (!op.is_float() || size.max(out.size) == 8) => 1,
-        Method::Rot6d => most.min(2),
-        Method::Slerp | Method::Cubic | Method::Angle => most.min(4),
-        _ if mode == Mode::Mixed => 4,
-        _ => most,
-    };
     // In numbers; a stride along an axis of one is never used.
     let used = |stride: isize, count: usize| if count > 1 { stride.unsigned_abs() } else { 0 };
     let width = range.end - range.start;
@@ -287,8 +279,18 @@ fn unit(range: &ColumnRange, source: &Source<'_>, mode: Mode, out: &Output, near
     let possible =
         alignment(places).min(alignment(op.values.data() as usize / size)).min(alignment(out_address / out.size));
     let possible = if side_by_side && near { possible } else { 1 };
+    let wanted = match range.method {
+        // Doubles beside other types go one by one.
+        _ if mode == Mode::Mixed && (!op.is_float() || size.max(out.size) == 8) => 1,
+        Method::Rot6d => most.min(2),
+        // Two quaternions, where an access takes them.
+        Method::Slerp if mode != Mode::Mixed && possible >= 8 => most,
+        Method::Slerp | Method::Cubic | Method::Angle => most.min(4),
+        _ if mode == Mode::Mixed => 4,
+        _ => most,
+    };
     match range.method {
-        Method::Slerp => (4, if possible >= wanted { wanted } else { 1 }),
+        Method::Slerp => (wanted.max(4), if possible >= wanted { wanted } else { 1 }),
         Method::Rot6d => (6, if possible >= wanted { wanted } else { 1 }),
         Method::Linear | Method::Nearest | Method::Previous | Method::Next if mode != Mode::Mixed => {
             (possible.min(wanted), possible.min(wanted))

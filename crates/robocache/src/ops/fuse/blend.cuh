@@ -113,6 +113,9 @@ inline void along_arc(const double (&a)[4], const double (&b)[4], double first, 
     to = to * first * scale;
 }
 
+// One of several quaternions side by side.
+template <class T> const T (&quaternion(const T* numbers, int first))[4] { return *(const T(*)[4])(numbers + first); }
+
 template <class T> void slerp(const T (&a)[4], const T (&b)[4], T weight, T& from, T& to) {
     const T first = root(dot(a, a));
     T second = root(dot(b, b));
@@ -126,12 +129,9 @@ template <class T> void slerp(const T (&a)[4], const T (&b)[4], T weight, T& fro
     along_arc(a, b, first, second, product, weight, from, to);
 }
 
-// From 2^-63 to 2^65: then roots and the inverse of their product are rounded as `sqrtf` and `/` round them, without the
-// look at special numbers that each of these takes.
-inline bool are_plain(float square, float other) {
-    const u32 LEAST = 0x20000000u;
-    return ((__float_as_uint(square) - LEAST) | (__float_as_uint(other) - LEAST)) >> 30 == 0;
-}
+// Whether a square lies from 2^-63 to 2^65, where this is less than 2^30: then roots and the inverse of their product
+// are rounded as `sqrtf` and `/` round them, without the look at special numbers that each of these takes.
+inline u32 beyond_plain(float square) { return __float_as_uint(square) - 0x20000000u; }
 inline float plain_root(float x) {
     float inverse;
     asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
@@ -144,24 +144,38 @@ inline float plain_inverse(float x) {
     return fma(near, -fma(x, near, -1.0f), near);
 }
 
-// The quaternion between two.
-template <class T> void between(const T (&a)[4], const T (&b)[4], T weight, T (&result)[4]) {
-    T from, to;
-    slerp(a, b, weight, from, to);
+// The quaternions between others, of one weight: N / 4 of them.
+template <class T, int N> void between(const T (&a)[N], const T (&b)[N], T weight, T (&result)[N]) {
     #pragma unroll
-    for (int i = 0; i < 4; i++) result[i] = weighted(a[i], b[i], from, to);
+    for (int q = 0; q < N; q += 4) {
+        T from, to;
+        slerp(quaternion(a, q), quaternion(b, q), weight, from, to);
+        #pragma unroll
+        for (int i = q; i < q + 4; i++) result[i] = weighted(a[i], b[i], from, to);
+    }
 }
-inline void between(const float (&a)[4], const float (&b)[4], float weight, float (&result)[4]) {
-    const float first_square = dot(a, a), second_square = dot(b, b);
-    // Then no factor vanishes, and none has to be asked for it.
-    const bool plain = are_plain(first_square, second_square) && !(fabsf(weight) < 0x1p-60f) && weight != 1.0f;
-    if (!plain) return between<float>(a, b, weight, result);
-    const float product = dot(a, b), first = plain_root(first_square), other = plain_root(second_square);
-    const float second = product < 0.0f ? -other : other;
-    float from, to;
-    along_arc(first, second, plain_inverse(first * second), product, weight, from, to);
+template <int N> void between(const float (&a)[N], const float (&b)[N], float weight, float (&result)[N]) {
+    float squares[N / 2];
+    u32 beyond = 0;
     #pragma unroll
-    for (int i = 0; i < 4; i++) result[i] = fma(to, b[i], from * a[i]);
+    for (int q = 0; q < N / 4; q++) {
+        squares[2 * q] = dot(quaternion(a, 4 * q), quaternion(a, 4 * q));
+        squares[2 * q + 1] = dot(quaternion(b, 4 * q), quaternion(b, 4 * q));
+        beyond |= beyond_plain(squares[2 * q]) | beyond_plain(squares[2 * q + 1]);
+    }
+    // Then no factor vanishes, and none has to be asked for it.
+    const bool plain = beyond >> 30 == 0 && !(fabsf(weight) < 0x1p-60f) && weight != 1.0f;
+    if (!plain) return between<float, N>(a, b, weight, result);
+    #pragma unroll
+    for (int q = 0; q < N; q += 4) {
+        const float product = dot(quaternion(a, q), quaternion(b, q));
+        const float first = plain_root(squares[q / 2]), other = plain_root(squares[q / 2 + 1]);
+        const float second = product < 0.0f ? -other : other;
+        float from, to;
+        along_arc(first, second, plain_inverse(first * second), product, weight, from, to);
+        #pragma unroll
+        for (int i = q; i < q + 4; i++) result[i] = fma(to, b[i], from * a[i]);
+    }
 }
 
 template <class T> void orthonormal(const T (&first)[3], const T (&second)[3], T (&factors)[3]) {

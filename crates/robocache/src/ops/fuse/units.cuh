@@ -86,6 +86,15 @@ template <class W, int WIDE> void write_methods(const Args& args, const Part& pa
     const bool wide = part.segment.together > 1;
     switch (part.segment.method) {
         case SLERP:
+#if !RC_MIXED
+            // Two at once, where an access takes them: what depends on the weight alone is found once.
+            if constexpr (sizeof(Out) == 2) {
+                if (part.segment.together == 8) {
+                    make_units<SLERP, W, 8, 8, 1>(args, part);
+                    break;
+                }
+            }
+#endif
             if (wide) make_units<SLERP, W, 4, WIDE, AT_ONCE>(args, part);
             else make_units<SLERP, W, 4, 1, AT_ONCE>(args, part);
             break;

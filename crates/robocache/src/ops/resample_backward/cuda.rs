@@ -55,7 +55,7 @@ struct Args {
     chunk: u32,
     chunks: u32,
     piece: u32,
-    padding: u32,
+    most: u32,
 }
 
 const CHECK: u32 = 1;
@@ -74,12 +74,14 @@ const THREADS: u32 = 256;
 const FEWER_THREADS: [(u32, u32); 2] = [(2048, 128), (8192, 192)];
 /// Blocks that a grid can hold.
 const MOST_BLOCKS: u64 = 0x7fff_ffff;
-const MOST_TILE: u32 = 512;
+/// Samples of a tile that is not made larger.
+const LARGE_TILE: u32 = 512;
 /// The same for kernels that walk along runs of samples.
-const MOST_WALKED: u32 = 2048;
-/// Targets that are looked up at a time.
+const LARGE_WALKED: u32 = 1024;
+/// Targets that are looked up at a time, at least and at most.
 const PIECES: (u64, u64) = (64, 1024);
-const MOST_WALKED_PIECE: u64 = 2816;
+/// The same for kernels that walk, which look up more.
+const WALKED: (u64, u64) = (256, 1792);
 
 /// What a kernel does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -211,8 +213,8 @@ fn access_bytes(call: &Call<'_>, range: &ColumnRange) -> u8 {
     ];
     let width = range.end - range.start;
     let side_by_side = width <= 1 || (grad[2] == 1 && call.out_strides[2] == 1);
-    // One less than 2^31 samples: the largest number stands for none.
-    if !side_by_side || forward.samples >= i32::MAX as usize {
+    // One less than 2^31 samples: the largest number stands for none. Targets are counted in 32 bits, too.
+    if !side_by_side || forward.samples.max(forward.targets) >= i32::MAX as usize {
         return 0;
     }
     let offset = range.start * size;
@@ -321,7 +323,7 @@ impl Call<'_> {
             chunk: plan.chunk,
             chunks: plan.chunks,
             piece: plan.piece,
-            padding: 0,
+            most: plan.most,
         }
     }
 
@@ -332,7 +334,7 @@ impl Call<'_> {
         let variant = Variant { kind: Kind::Sum, stamp: 0, ..Variant::choose(self, &all) };
         let elements = forward.samples * forward.width;
         let blocks = u32::try_from(elements.div_ceil(THREADS as usize)).unwrap_or(u32::MAX).clamp(1, 1 << 20);
-        let plan = Plan { tile: 1, tiles: 1, chunk: 1, chunks: 1, piece: 0, threads: THREADS, stage: false, shared: 0 };
+        let plan = Plan { tile: 1, tiles: 1, chunk: 1, chunks: 1, threads: THREADS, ..Plan::default() };
         let args = Args {
             grad: self.partial.unwrap_or(self.out),
             out: self.out,
@@ -353,13 +355,14 @@ fn in_bytes(strides: [isize; 3], size: usize, unit: usize) -> [i64; 3] {
 }
 
 /// How the work is cut.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Plan {
     tile: u32,
     tiles: u32,
     chunk: u32,
     chunks: u32,
     piece: u32,
+    most: u32,
     threads: u32,
     stage: bool,
     shared: u32,
@@ -380,11 +383,11 @@ impl Plan {
         let blocks = |tile: u32| samples.div_ceil(u64::from(tile)) * chunks * groups as u64;
         // Kernels that walk take large tiles; doubles, which walk too, would need twice the room for them.
         let walks = variant.kind == Kind::Rows && variant.form == 0 && variant.bytes != 0 && variant.cell().2 < 8;
-        let (most_tile, most_piece) = if walks { (MOST_WALKED, MOST_WALKED_PIECE) } else { (MOST_TILE, PIECES.1) };
+        let (large_tile, (least_piece, most_piece)) = if walks { (LARGE_WALKED, WALKED) } else { (LARGE_TILE, PIECES) };
         if rows_per_group == 1 {
             // Larger while the GPU stays busy: every block looks at all stamps and targets of its row. A sum
             // over many rows keeps its sums in registers: one slice.
-            while tile < most_tile
+            while tile < large_tile
                 && u64::from(tile) < samples
                 && 2 * blocks(2 * tile) >= 3 * u64::from(gpu.multiprocessors)
             {
@@ -395,16 +398,20 @@ impl Plan {
         let items = u64::from(tile).min(samples) * u64::from(chunk);
         let fewer = FEWER_THREADS.iter().find(|&&(most, _)| busy && items <= u64::from(most));
         let threads = fewer.map_or(THREADS, |&(_, threads)| threads.max(chunk.next_multiple_of(32)));
-        // Room for a quarter more targets than such a tile has on average.
-        let average = (u64::from(tile) * targets).div_ceil(samples);
-        let piece = (average + average / 4 + 32).clamp(PIECES.0, most_piece).next_multiple_of(2) as u32;
         // As `Pick` in the kernel: two indices and two weights, and for cubics twice as much and more.
         let pick = match (variant.form, variant.bytes, variant.cell().2) {
             (1, _, _) => 80,
             (_, 0, _) | (_, _, 8) => 32,
             _ => 16,
         };
-        let shared = piece * pick + 8 * tile;
+        // Room for a fifth more targets than such a tile has on average. Who walks along them needs no bounds of
+        // each sample, and has their room for targets.
+        let average = (u64::from(tile) * targets).div_ceil(samples);
+        let bounds = 8 * tile;
+        let wanted = (average + average / 5 + 32).saturating_sub(if walks { u64::from(bounds / pick) } else { 0 });
+        let piece = wanted.clamp(least_piece, most_piece).next_multiple_of(2) as u32;
+        let most = piece + bounds / pick;
+        let shared = piece * pick + bounds;
         let stamps = samples.saturating_mul(u64::from(variant.stamp().2)).next_multiple_of(16);
         let stage = stamps <= u64::from(gpu.shared_memory.saturating_sub(shared)) / 2;
         let too_many = |_| Error::invalid("values", "one row needs more blocks than a grid can hold");
@@ -414,6 +421,7 @@ impl Plan {
             chunk,
             chunks: u32::try_from(chunks).map_err(too_many)?,
             piece,
+            most,
             threads,
             stage,
             shared: shared + if stage { stamps as u32 } else { 0 },

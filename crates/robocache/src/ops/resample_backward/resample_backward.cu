@@ -6,7 +6,7 @@
 //   that touch its samples, a piece of them at a time into shared memory, then each thread sums up
 //   one vector of columns of one sample after the other, or of a run of samples (walk.cuh).
 // Preconditions: Args as made by cuda.rs. Unless RC_STRIDED, rows of grad and out allow accesses of
-//   RC_BYTES bytes, and indices fit 32 bits. Nothing is assumed of stamps, targets and lengths:
+//   RC_BYTES bytes, and numbers of samples and targets fit 31 bits. Nothing is assumed of stamps, targets and lengths:
 //   rows that resample refuses get 0 and are not reported again; targets in order (the usual case)
 //   let a block look only at those near its tile, any other order means to look at all of the row.
 // Determinism: the same bits on every run, for every tile. Tolerance against the CPU: none, the
@@ -58,8 +58,8 @@ struct Args {
     u32 reach;          // how many stamps further than its own interval a sample is touched from
     u32 tile, tiles;    // samples; tiles per group
     u32 chunk, chunks;  // vectors; chunks per row
-    u32 piece;          // targets that shared memory holds
-    u32 padding;
+    u32 piece;          // targets that shared memory holds beside bounds for each sample of the tile
+    u32 most;           // targets that it holds without
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
 
@@ -84,8 +84,10 @@ extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant
 
 #if RC_STRIDED
 typedef i64 Index;
+typedef i64 Target;
 #else
 typedef i32 Index;
+typedef u32 Target;
 #endif
 const Index AFTER_ALL = Index(~0ull >> (RC_STRIDED ? 1 : 33));
 
@@ -160,25 +162,26 @@ void find_window(const Args& args, const Row& stamps, const Stamps<Stamp>& targe
     if (threadIdx.x == 0) state.last = has_high && targets.at(0) > high ? 0 : targets.length;
     __syncthreads();
     const int AT_ONCE = RC_WALKS ? 4 : 1;  // targets that are on their way
+    const Target length = Target(targets.length);
     bool disorder = false;
-    for (i64 base = threadIdx.x; base < targets.length; base += i64(blockDim.x) * AT_ONCE) {
+    for (Target base = threadIdx.x; base < length; base += blockDim.x * AT_ONCE) {
         Stamp own[AT_ONCE], others[AT_ONCE];
         #pragma unroll
         for (int u = 0; u < AT_ONCE; u++) {
-            const i64 i = min(base + i64(blockDim.x) * u, targets.length - 1);
+            const Target i = min(base + blockDim.x * u, length - 1);
             own[u] = targets.at(i);
-            others[u] = targets.at(min(i + 1, targets.length - 1));
+            others[u] = targets.at(min(i + 1, length - 1));
         }
         #pragma unroll
         for (int u = 0; u < AT_ONCE; u++) {
-            const i64 i = base + i64(blockDim.x) * u;
-            if (i >= targets.length) break;
+            const Target i = base + blockDim.x * u;
+            if (i >= length) break;
             const Stamp target = own[u], next = others[u];
-            const bool ends = i + 1 == targets.length;
+            const bool ends = i + 1 == length;
             disorder |= !ends && !(target <= next);
             // In order, each of these is true for one target at most; else what they leave does not matter.
-            if (has_low && target < low && (ends || !(next < low))) atomicMax(&state.first, i + 1);
-            if (has_high && !ends && !(target > high) && next > high) atomicMin(&state.last, i + 1);
+            if (has_low && target < low && (ends || !(next < low))) atomicMax(&state.first, i64(i) + 1);
+            if (has_high && !ends && !(target > high) && next > high) atomicMin(&state.last, i64(i) + 1);
         }
     }
     if (__syncthreads_or(disorder) && threadIdx.x == 0) {
@@ -282,7 +285,7 @@ inline u32 count_reaching(const Pick* picks, u32 count, Index sample) {
 }
 
 // Blocks that a multiprocessor should hold: as many as registers allow without spilling.
-#define RC_BLOCKS (RC_STRIDED || __CUDA_ARCH__ > 1030 ? 2 : 3)
+#define RC_BLOCKS (RC_STRIDED || __CUDA_ARCH__ > 1030 ? 2 : RC_WALKS && NUMBERS <= 4 && sizeof(Sum) + sizeof(Stamp) == 8 ? 4 : 3)
 
 // What a block works on. Found anew where it is needed: registers are better spent.
 struct Block {
@@ -362,14 +365,15 @@ void find_all(const Args& args, i64 row, i64 piece, u32 length, const Stamp* sta
     __syncthreads();
 }
 
-// The same, and which of them each sample of the tile needs.
+// The same, and which of them each sample of the tile needs; all, where they are not in order.
 template <class Row>
 void fill(const Args& args, i64 row, i64 piece, u32 length, i64 start, u32 count, const Stamp* staged, const State& state,
           Pick* picks, u32* from, u32* to) {
     find_all<Row>(args, row, piece, length, staged, state, picks);
+    if (!state.sorted) return;
     for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
-        from[i] = state.sorted ? count_before(picks, length, Index(start + i)) : 0;
-        to[i] = state.sorted ? count_reaching(picks, length, Index(start + i)) : length;
+        from[i] = count_before(picks, length, Index(start + i));
+        to[i] = count_reaching(picks, length, Index(start + i));
     }
     __syncthreads();
 }
@@ -387,7 +391,7 @@ template <class Row> void work(const Args& args, unsigned char* shared) {
         look_at<Row>(args, block.group, block.start, block.count, staged, state);
         __syncthreads();
         // Stamps that are not in order, and nobody checked, may give a window that ends before it starts.
-        if (state.sorted && state.first <= state.last && state.last - state.first <= args.piece) {
+        if (state.sorted && state.first <= state.last && state.last - state.first <= args.most) {
             find_all<Row>(args, block.group, state.first, u32(state.last - state.first), staged, state, picks);
             return walk_tile(args, block_of(args), picks, state);
         }
@@ -412,9 +416,10 @@ template <class Row> void work(const Args& args, unsigned char* shared) {
                 __syncthreads();
                 ready = false;
             }
-            for (i64 piece = state.first; piece < state.last; piece += args.piece) {
+            const u32 at_once = state.sorted ? args.piece : args.most;
+            for (i64 piece = state.first; piece < state.last; piece += at_once) {
+                const u32 length = u32(min(i64(at_once), state.last - piece));
                 if (!ready) {
-                    const u32 length = u32(min(i64(args.piece), state.last - piece));
                     __syncthreads();  // Nobody reads the last piece any more.
                     fill<Row>(args, row, piece, length, start, count, staged, state, picks, from, to);
                     ready = length == state.last - state.first;
@@ -423,8 +428,8 @@ template <class Row> void work(const Args& args, unsigned char* shared) {
                 const u32 own = base + lane.number;
                 if (lane.number < slice && own < count)
                     add(args, args.grad + row * args.grad_strides[0] + piece * args.grad_strides[1] + lane.column * args.grad_strides[2],
-                        args.values + row * args.value_strides[0] + lane.column * args.value_strides[2], picks, from[own],
-                        to[own], Index(start + own), sums);
+                        args.values + row * args.value_strides[0] + lane.column * args.value_strides[2], picks,
+                        state.sorted ? from[own] : 0, state.sorted ? to[own] : length, Index(start + own), sums);
             }
         }
         const Lane lane = lane_of(args, chunk);

@@ -4,7 +4,8 @@
 // Host twin: cpu.rs (hand_back); the order of additions is the same. Part of resample_backward.cu.
 #pragma once
 
-// The sums of two samples: `at`, the first that is not stored yet, and one after it.
+// The sums of two samples: `at`, the first that is not stored yet, and `after`, one behind it. What `next` holds
+// once `at` has come there is not looked at again, so nothing clears it.
 struct Walk {
     Index at, after;
     Sum own[NUMBERS], next[NUMBERS];
@@ -16,10 +17,7 @@ struct Walk {
         out += args.out_strides[1];
         const bool here = ++at == after;
         #pragma unroll
-        for (int i = 0; i < NUMBERS; i++) {
-            own[i] = here ? next[i] : Sum(0);
-            if (here) next[i] = Sum(0);
-        }
+        for (int i = 0; i < NUMBERS; i++) own[i] = here ? next[i] : Sum(0);
     }
 };
 
@@ -59,8 +57,11 @@ inline void walk(const Args& args, const u8* grad, const Pick* picks, u32 count,
             if (walk.at == pick.second) {
                 add_times(pick.far, numbers, walk.own);
             } else {
+                const bool more = walk.after == pick.second;
+                #pragma unroll
+                for (int i = 0; i < NUMBERS; i++)
+                    walk.next[i] = fma(pick.far, numbers[i], more ? walk.next[i] : Sum(0));
                 walk.after = pick.second;
-                add_times(pick.far, numbers, walk.next);
             }
         }
     }
