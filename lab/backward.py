@@ -156,7 +156,7 @@ def main() -> None:
     args = parser.parse_args()
     rc = setup(args)
     rc.resample(torch.zeros(2, 1, requires_grad=True), [0, 1], [0])  # registers the ops
-    record = Record("backward", args)
+    record = Record("backward_any_order" if args.any_order else "backward", args)
     copy = cpu_copy(args.threads) if args.device == "cpu" else gpu_copy()
     record.ceilings = {"copy": copy.name, "copy_bytes": copy.bytes_moved}
     rows = []

@@ -15,6 +15,7 @@ pub(crate) static KERNELS: KernelFamily = KernelFamily {
         ("vjp.cuh", include_str!("vjp.cuh")),
         ("add.cuh", include_str!("add.cuh")),
         ("walk.cuh", include_str!("walk.cuh")),
+        ("unordered.cuh", include_str!("unordered.cuh")),
     ],
     variants: || Variant::all().map(Variant::number).collect(),
     entry: |number| Variant::from_number(number).entry(),
@@ -404,12 +405,14 @@ impl Plan {
             (_, 0, _) | (_, _, 8) => 32,
             _ => 16,
         };
-        // Room for a fifth more targets than such a tile has on average. Who walks along them needs no bounds of
-        // each sample, and has their room for targets.
+        // Room for a fifth more targets than such a tile has on average, also where these are in any order: then they
+        // have a number more each, and the tile's samples one instead of two bounds (unordered.cuh).
         let average = (u64::from(tile) * targets).div_ceil(samples);
         let bounds = 8 * tile;
-        let wanted = (average + average / 5 + 32).saturating_sub(if walks { u64::from(bounds / pick) } else { 0 });
+        let wanted = (average + average / 5 + 32) * u64::from(pick + 4) + 8;
+        let wanted = wanted.saturating_sub(u64::from(bounds / 2)).div_ceil(u64::from(pick));
         let piece = wanted.clamp(least_piece, most_piece).next_multiple_of(2) as u32;
+        // Who walks along targets in order needs no bounds.
         let most = piece + bounds / pick;
         let shared = piece * pick + bounds;
         let stamps = samples.saturating_mul(u64::from(variant.stamp().2)).next_multiple_of(16);

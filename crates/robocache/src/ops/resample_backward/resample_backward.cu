@@ -8,7 +8,8 @@
 // Preconditions: Args as made by cuda.rs. Unless RC_STRIDED, rows of grad and out allow accesses of
 //   RC_BYTES bytes, and numbers of samples and targets fit 31 bits. Nothing is assumed of stamps, targets and lengths:
 //   rows that resample refuses get 0 and are not reported again; targets in order (the usual case)
-//   let a block look only at those near its tile, any other order means to look at all of the row.
+//   let a block look only at those near its tile, any other order means to look at all of the row and to sort
+//   those that touch the tile (unordered.cuh).
 // Determinism: the same bits on every run, for every tile. Tolerance against the CPU: none, the
 //   same bits, but for the payload of NaN.
 //
@@ -99,8 +100,15 @@ struct __align__(16) Pick {
 #if RC_FORM == RC_CUBIC
     Index samples[4];  // all that it was made of, -1 for none; first and second lie around them
     Sum before, behind;
+    Sum near;
+#else
+    // Of targets in any order their number; `near` is then 1 - `far`, as ever.
+    union {
+        Sum near;
+        u32 target;
+    };
 #endif
-    Sum near, far;
+    Sum far;
 };
 
 // What all threads know of the row that the block looks at; in shared memory, since registers are
@@ -329,6 +337,10 @@ inline Stamps<Stamp> row_stamps(const Args& args, i64 row, i64 length, const Sta
     return {args.times + row * args.time_strides[0], args.time_strides[1], length};
 }
 
+#if RC_FORM != RC_CUBIC
+#include "unordered.cuh"
+#endif
+
 // Looks at a row: which of its targets may touch the tile.
 template <class Row> void look_at(const Args& args, i64 row, i64 start, u32 count, Stamp* staged, State& state) {
     i64 samples = args.samples, targets = args.target_count;
@@ -385,16 +397,22 @@ template <class Row> void work(const Args& args, unsigned char* shared) {
     u32* to = from + args.tile;
     Stamp* staged = (Stamp*)(to + args.tile);  // at 16 bytes: the tile is even
 
-#if RC_WALKS
+#if !RC_PARTIAL
     {
         const Block block = block_of(args);
         look_at<Row>(args, block.group, block.start, block.count, staged, state);
         __syncthreads();
+#if RC_WALKS
         // Stamps that are not in order, and nobody checked, may give a window that ends before it starts.
         if (state.sorted && state.first <= state.last && state.last - state.first <= args.most) {
             find_all<Row>(args, block.group, state.first, u32(state.last - state.first), staged, state, picks);
             return walk_tile(args, block_of(args), picks, state);
         }
+#endif
+#if RC_FORM != RC_CUBIC
+        if (!state.sorted && sort_picks<Row>(args, block.group, block.start, block.count, staged, state, picks))
+            return add_tile(args, picks);
+#endif
     }
 #endif
 
@@ -406,16 +424,30 @@ template <class Row> void work(const Args& args, unsigned char* shared) {
 #endif
 
     // A thread keeps its column and takes one sample of each slice of the tile.
-    bool ready = false;  // the only piece of the only row is in shared memory
+    bool ready = false;   // the only piece of the only row is in shared memory
+    bool listed = false;  // so are the sorted targets of the row, which came in any order
     const u32 slice = lane_of(args, chunk).slice;
     for (u32 base = 0; base < count; base += slice) {
         Sum sums[NUMBERS] = {};
         for (i64 row = first_row; row < last_row; row++) {
-            if ((base == 0 && !RC_WALKS) || last_row - first_row > 1) {
+#if RC_PARTIAL
+            if (base == 0 || last_row - first_row > 1) {
                 look_at<Row>(args, row, start, count, staged, state);
                 __syncthreads();
                 ready = false;
+#if RC_FORM != RC_CUBIC
+                listed = !state.sorted && sort_picks<Row>(args, row, start, count, staged, state, picks);
+#endif
             }
+#if RC_FORM != RC_CUBIC
+            if (listed) {
+                const Lane lane = lane_of(args, chunk);
+                if (lane.number < slice && base + lane.number < count)
+                    add_sorted(args, row, lane.column, picks, start, base + lane.number, sums);
+                continue;
+            }
+#endif
+#endif
             const u32 at_once = state.sorted ? args.piece : args.most;
             for (i64 piece = state.first; piece < state.last; piece += at_once) {
                 const u32 length = u32(min(i64(at_once), state.last - piece));
