@@ -53,6 +53,13 @@ class Call:
         return result
 
 
+def gradient(call: Call, grad: torch.Tensor) -> torch.Tensor:
+    values = call.values.detach().clone().requires_grad_()
+    out = call.run(values)
+    out.backward(grad)
+    return values.grad
+
+
 def random_call(
     seed: int,
     method: str | list = "linear",

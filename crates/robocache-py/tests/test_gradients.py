@@ -12,18 +12,11 @@ import torch
 import robocache as rc
 from agreement import assert_same
 from devices import marks
-from gradient_cases import LINEAR, MIXED, OTHERS, Call, random_call
+from gradient_cases import LINEAR, MIXED, OTHERS, Call, gradient, random_call
 from helpers import scaled
 from refusal import assert_refused
 
 HALF = (torch.float16, torch.bfloat16)
-
-
-def gradient(call: Call, grad: torch.Tensor) -> torch.Tensor:
-    values = call.values.detach().clone().requires_grad_()
-    out = call.run(values)
-    out.backward(grad)
-    return values.grad
 
 
 def random_grad(call: Call, seed: int) -> torch.Tensor:

@@ -385,11 +385,27 @@ impl Plan {
         // Kernels that walk take large tiles; doubles, which walk too, would need twice the room for them.
         let walks = variant.kind == Kind::Rows && variant.form == 0 && variant.bytes != 0 && variant.cell().2 < 8;
         let (large_tile, (least_piece, most_piece)) = if walks { (LARGE_WALKED, WALKED) } else { (LARGE_TILE, PIECES) };
+        // As `Pick` in the kernel: two indices and two weights, and for cubics twice as much and more.
+        let pick = match (variant.form, variant.bytes, variant.cell().2) {
+            (1, _, _) => 80,
+            (_, 0, _) | (_, _, 8) => 32,
+            _ => 16,
+        };
+        // Room for a fifth more targets than such a tile has on average, also where these are in any order: then they
+        // have a number more each, and the tile's samples one instead of two bounds (unordered.cuh).
+        let wanted = |tile: u32| {
+            let average = (u64::from(tile) * targets).div_ceil(samples);
+            let enough = average + average / 5 + 32;
+            let bytes = (enough * u64::from(pick + 4) + 8).saturating_sub(u64::from(4 * tile));
+            let in_any_order = bytes.div_ceil(u64::from(pick));
+            if walks { in_any_order } else { in_any_order.max(enough) }
+        };
         if rows_per_group == 1 {
-            // Larger while the GPU stays busy: every block looks at all stamps and targets of its row. A sum
-            // over many rows keeps its sums in registers: one slice.
+            // Larger while the GPU stays busy and there is room for the targets: every block looks at all stamps and
+            // targets of its row. A sum over many rows keeps its sums in registers: one slice.
             while tile < large_tile
                 && u64::from(tile) < samples
+                && wanted(2 * tile) <= most_piece
                 && 2 * blocks(2 * tile) >= 3 * u64::from(gpu.multiprocessors)
             {
                 tile *= 2;
@@ -399,19 +415,8 @@ impl Plan {
         let items = u64::from(tile).min(samples) * u64::from(chunk);
         let fewer = FEWER_THREADS.iter().find(|&&(most, _)| busy && items <= u64::from(most));
         let threads = fewer.map_or(THREADS, |&(_, threads)| threads.max(chunk.next_multiple_of(32)));
-        // As `Pick` in the kernel: two indices and two weights, and for cubics twice as much and more.
-        let pick = match (variant.form, variant.bytes, variant.cell().2) {
-            (1, _, _) => 80,
-            (_, 0, _) | (_, _, 8) => 32,
-            _ => 16,
-        };
-        // Room for a fifth more targets than such a tile has on average, also where these are in any order: then they
-        // have a number more each, and the tile's samples one instead of two bounds (unordered.cuh).
-        let average = (u64::from(tile) * targets).div_ceil(samples);
         let bounds = 8 * tile;
-        let wanted = (average + average / 5 + 32) * u64::from(pick + 4) + 8;
-        let wanted = wanted.saturating_sub(u64::from(bounds / 2)).div_ceil(u64::from(pick));
-        let piece = wanted.clamp(least_piece, most_piece).next_multiple_of(2) as u32;
+        let piece = wanted(tile).clamp(least_piece, most_piece).next_multiple_of(2) as u32;
         // Who walks along targets in order needs no bounds.
         let most = piece + bounds / pick;
         let shared = piece * pick + bounds;

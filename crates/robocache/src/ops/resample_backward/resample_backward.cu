@@ -9,7 +9,7 @@
 //   RC_BYTES bytes, and numbers of samples and targets fit 31 bits. Nothing is assumed of stamps, targets and lengths:
 //   rows that resample refuses get 0 and are not reported again; targets in order (the usual case)
 //   let a block look only at those near its tile, any other order means to look at all of the row and to sort
-//   those that touch the tile (unordered.cuh).
+//   those that touch the tile (unordered.cuh); cubics, and more targets than there is room for, are not sorted.
 // Determinism: the same bits on every run, for every tile. Tolerance against the CPU: none, the
 //   same bits, but for the payload of NaN.
 //
@@ -411,7 +411,7 @@ template <class Row> void work(const Args& args, unsigned char* shared) {
 #endif
 #if RC_FORM != RC_CUBIC
         if (!state.sorted && sort_picks<Row>(args, block.group, block.start, block.count, staged, state, picks))
-            return add_tile(args, picks);
+            return add_tile<Row>(args, staged, state, picks);
 #endif
     }
 #endif
@@ -443,7 +443,7 @@ template <class Row> void work(const Args& args, unsigned char* shared) {
             if (listed) {
                 const Lane lane = lane_of(args, chunk);
                 if (lane.number < slice && base + lane.number < count)
-                    add_sorted(args, row, lane.column, picks, start, base + lane.number, sums);
+                    add_sorted<Row>(args, row, lane.column, start, base + lane.number, staged, state, picks, sums);
                 continue;
             }
 #endif

@@ -90,15 +90,20 @@ bool sort_picks(const Args& args, i64 row, i64 start, u32 count, const Stamp* st
 
 // Adds what the targets of a row hand back to a sample of the tile: those of its own run, and those of the last run
 // ahead of it that it is the second sample of.
-inline void add_sorted(const Args& args, i64 row, i64 column, Pick* shared, i64 start, u32 own, Sum* sums) {
+template <class Row>
+void add_sorted(const Args& args, i64 row, i64 column, i64 start, u32 own, const Stamp* staged, const State& state, Pick* shared, Sum* sums) {
     const Runs runs = runs_of(args, shared);
+    const Row stamps = row_stamps(args, row, state.samples, staged, (Row*)nullptr);
     const u8* grad = args.grad + row * args.grad_strides[0] + column * args.grad_strides[2];
     const u8* values = args.values + row * args.value_strides[0] + column * args.value_strides[2];
     u32 at = runs.starts[own + 1], ahead = at;
     const u32 end = runs.starts[own + 2], ahead_end = at;
-    if (at > 0) {
+    if (at > 0 && start + own < stamps.length) {
+        typedef typename Row::Index RowIndex;
         const Index first = runs.picks[at - 1].first;
-        ahead = first < start ? 0 : runs.starts[u32(first - start) + 1];
+        // Else the next sample of that run is another one, and the run may be long.
+        if (stamps.at(RowIndex(first) + 1) == stamps.at(RowIndex(start + own)))
+            ahead = first < start ? 0 : runs.starts[u32(first - start) + 1];
     }
     #pragma unroll 1
     while (ahead < ahead_end || at < end) {
@@ -111,14 +116,14 @@ inline void add_sorted(const Args& args, i64 row, i64 column, Pick* shared, i64 
 }
 
 // Writes the tile. Each thread keeps its column and takes one sample of each slice.
-inline void add_tile(const Args& args, Pick* shared) {
+template <class Row> void add_tile(const Args& args, const Stamp* staged, const State& state, Pick* shared) {
     const Block block = block_of(args);
     const Lane lane = lane_of(args, block.chunk);
     if (lane.number >= lane.slice) return;
     #pragma unroll 1
     for (u32 own = lane.number; own < block.count; own += lane.slice) {
         Sum sums[NUMBERS] = {};
-        add_sorted(args, block.group, lane.column, shared, block.start, own, sums);
+        add_sorted<Row>(args, block.group, lane.column, block.start, own, staged, state, shared, sums);
         store(args, args.out + block.group * args.out_strides[0] + (block.start + own) * args.out_strides[1] + lane.column * args.out_strides[2], sums);
     }
 }

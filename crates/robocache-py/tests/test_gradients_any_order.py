@@ -1,0 +1,72 @@
+"""Gradients where the targets of a row are in any order, and more than one tile of samples takes part."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from agreement import assert_same
+from devices import marks
+from gradient_cases import Call, gradient
+
+ON_CUDA = [pytest.param("cuda", marks=marks("cuda"))]
+
+
+def call_of(batch, samples, steps, width, method, dtype=torch.float32, **options):
+    generator = torch.Generator().manual_seed(steps)
+    values = torch.randn(batch, samples, width, generator=generator).to(dtype)
+    times = torch.cumsum(torch.randint(0, 9, (batch, samples), generator=generator), 1)
+    targets = torch.randint(-9, 4 * samples, (batch, steps), generator=generator)
+    grad = torch.randn(batch, steps, width, generator=generator).to(dtype)
+    return Call(values, times, targets, {"method": method, **options}), grad
+
+
+@pytest.mark.parametrize("device", ON_CUDA)
+@pytest.mark.parametrize("method", ["slerp", "rot6d", "cubic"])
+@pytest.mark.parametrize(("samples", "steps"), [(1500, 900), (700, 1500)])
+def test_methods_that_read_values(samples, steps, method, device):
+    call, grad = call_of(60, samples, steps, 12, method)
+    got, want = gradient(call.on(device), grad.to(device)).cpu(), gradient(call, grad)
+    torch.testing.assert_close(got, want, rtol=2e-4, atol=2e-4, equal_nan=True)
+
+
+@pytest.mark.parametrize("device", ON_CUDA)
+@pytest.mark.parametrize("method", ["linear", "nearest", "previous", "next"])
+@pytest.mark.parametrize("extrapolate", ["clamp", "nan", "linear"])
+def test_more_targets_than_samples(method, extrapolate, device):
+    if extrapolate == "linear" and method != "linear":
+        pytest.skip("only lines go on")
+    call, grad = call_of(80, 900, 3000, 4, method, extrapolate=extrapolate)
+    assert_same(gradient(call.on(device), grad.to(device)).cpu(), gradient(call, grad))
+
+
+@pytest.mark.parametrize("device", ON_CUDA)
+def test_a_crowd_ahead_of_samples_without_targets(device):
+    """As where targets are padded with zeros: all of them belong to one sample."""
+    call, grad = call_of(200, 1200, 700, 3, "linear")
+    targets = torch.where(call.targets < 3000, 0, call.targets)
+    call = Call(call.values, call.times, targets, call.options)
+    assert_same(gradient(call.on(device), grad.to(device)).cpu(), gradient(call, grad))
+
+
+@pytest.mark.parametrize("device", ON_CUDA)
+def test_rows_of_all_orders_share_their_values(device):
+    call, grad = call_of(200, 300, 260, 3, "linear")
+    targets = call.targets.clone()
+    targets[::3] = targets[::3].sort(1).values
+    targets[1::3] = targets[1::3] % 7
+    call = Call(call.values[0], call.times, targets, call.options)
+    assert_same(gradient(call.on(device), grad.to(device)).cpu(), gradient(call, grad))
+
+
+@pytest.mark.parametrize("device", ON_CUDA)
+@pytest.mark.parametrize("stamps", ["any order", "nan"])
+def test_unchecked_stamps_do_no_harm(stamps, device):
+    call, grad = call_of(80, 1200, 1300, 3, "linear", check=False)
+    times = call.times.float() / 8
+    if stamps == "nan":
+        times[:, 100:200] = torch.nan
+    else:
+        times = times.flip(1)
+    call = Call(call.values, times, call.targets.float() / 8, call.options)
+    assert gradient(call.on(device), grad.to(device)).shape == call.values.shape
