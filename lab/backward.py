@@ -1,8 +1,9 @@
-"""The gradient of resample (linear, in the values) beside torch eager and torch.compile autograd.
+"""The gradient of resample in its values beside torch eager and torch.compile autograd.
 
 Every contender is checked against a float64 gradient before it is timed. Bytes: the gradient in the
-result read once, the gradient in the values written once, stamps and targets once. Floor: bytes
-over the bandwidth of a plain copy that is measured in the same run. Only the backward pass is timed.
+result read once, the gradient in the values written once, stamps and targets once, and of methods that
+are not linear the values once. Floor: bytes over the bandwidth of a plain copy that is measured in the
+same run. Only the backward pass is timed. Curves have no peer: they are checked against the host.
 """
 
 from __future__ import annotations
@@ -49,8 +50,10 @@ def inputs(row: Row, args: argparse.Namespace, index: int) -> Inputs:
     return Inputs(*(x.to(args.device) for x in (made.times, targets.contiguous(), grad)))
 
 
-def own(x: Inputs, shape: tuple[int, ...]) -> torch.Tensor:
-    arguments = (x.grad, None, x.times, x.targets, None, None, shape, "linear", "clamp", True)
+def own(
+    x: Inputs, shape: tuple[int, ...], values: torch.Tensor | None = None, method: str = "linear"
+) -> torch.Tensor:
+    arguments = (x.grad, values, x.times, x.targets, None, None, shape, method, "clamp", True)
     return torch.ops.robocache.resample_backward(*arguments)
 
 
@@ -89,20 +92,40 @@ def check(name: str, row: Row, x: Inputs, result: torch.Tensor) -> float:
     return float(error.max())
 
 
+def check_curve(row: Row, x: Inputs, values: torch.Tensor, result: torch.Tensor) -> float:
+    """As `check`, against the engine's own gradient on the host in float64."""
+    rows = torch.randperm(row.batch)[:CHECKED_ROWS]
+    on_host = Inputs(*(y.cpu()[rows] for y in vars(x).values()))
+    exact = Inputs(on_host.times, on_host.targets, on_host.grad.double())
+    shape = (len(rows), row.samples, row.dim)
+    want = own(exact, shape, values.detach().cpu()[rows].double(), "cubic")
+    error = (result.cpu()[rows].double() - want).abs()
+    # A slope is a harmonic mean: where two differences cancel, rounding of the values shows.
+    slack = 1e-3 + 64 * torch.finfo(row.dtype).eps * (1 + want.abs())
+    if result.shape != (row.batch, row.samples, row.dim) or (error > slack).any():
+        sys.exit(f"lab: {row}: wrong gradient in {int((error > slack).sum())} of {error.numel()}")
+    return float(error.max())
+
+
 def measure(index: int, args: argparse.Namespace, copy: Copy) -> dict[str, Any]:
     row = ROWS[index]
     x = inputs(row, args, index)
     shape = (row.batch, row.samples, row.dim)
     values = torch.randn(shape, device=args.device).to(row.dtype).requires_grad_()
-    calls: dict[str, Callable[[], Any]] = {
-        "robocache": partial(own, x, shape),
-        "eager": through(forward.by_gather, x, values),
-    }
-    if not args.no_compile:
-        torch.compiler.reset()
-        calls["compile"] = through(torch.compile(forward.by_gather, dynamic=False), x, values)
-    errors = {name: check(name, row, x, call()) for name, call in calls.items()}
-    moved = x.bytes() + values.nbytes
+    is_curve = args.method == "cubic"
+    mine = partial(own, shape=shape)
+    if is_curve:
+        mine = partial(mine, values=values.detach(), method=args.method)
+    calls: dict[str, Callable[[], Any]] = {"robocache": partial(mine, x)}
+    if is_curve:
+        errors = {"robocache": check_curve(row, x, values, calls["robocache"]())}
+    else:
+        calls["eager"] = through(forward.by_gather, x, values)
+        if not args.no_compile:
+            torch.compiler.reset()
+            calls["compile"] = through(torch.compile(forward.by_gather, dynamic=False), x, values)
+        errors = {name: check(name, row, x, call()) for name, call in calls.items()}
+    moved = x.bytes() + (2 if is_curve else 1) * values.nbytes
     times: dict[str, dict[str, Spread]] = {}
     with neighbours() as others:
         if args.device == "cpu":
@@ -112,7 +135,7 @@ def measure(index: int, args: argparse.Namespace, copy: Copy) -> dict[str, Any]:
             # Autograd of the peers is not captured: they are timed back to back, and so are we.
             times["call"] = {name: event_time([call], args.seconds) for name, call in calls.items()}
             sets = [x, *(Inputs(*(y.clone() for y in vars(x).values())) for _ in range(3))]
-            cold = [partial(own, each, shape) for each in sets]
+            cold = [partial(mine, each) for each in sets]
             times["graph_cold"] = {
                 "copy": graph_time([copy.call], args.seconds),
                 "robocache": graph_time(cold, args.seconds),
@@ -121,11 +144,11 @@ def measure(index: int, args: argparse.Namespace, copy: Copy) -> dict[str, Any]:
     bandwidth = copy.bandwidth(seen["copy"])
     fraction = moved / seen["robocache"].median / bandwidth
     targets = []
-    if args.device == "cuda" and moved >= AT_SIZE and not args.any_order:
+    if args.device == "cuda" and moved >= AT_SIZE and record_name(args) == "backward":
         targets.append(Target("of the copy bandwidth", fraction, COPY_FRACTION, True))
-    mine = times["call"]["robocache"].median
+    median = times["call"]["robocache"].median
     ratios = {
-        f"times_{peer}": times["call"][peer].median / mine if peer in calls else None
+        f"times_{peer}": times["call"][peer].median / median if peer in calls else None
         for peer in ("eager", "compile")
     }
     return {
@@ -147,23 +170,29 @@ def measure(index: int, args: argparse.Namespace, copy: Copy) -> dict[str, Any]:
     }
 
 
+def record_name(args: argparse.Namespace) -> str:
+    method = "" if args.method == "linear" else f"_{args.method}"
+    return f"backward{method}{'_any_order' if args.any_order else ''}"
+
+
 def main() -> None:
     parser = options(__doc__.partition("\n")[0])
     rows_option(parser, len(ROWS))
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--any-order", action="store_true", help="targets that are not in order")
+    parser.add_argument("--method", choices=["linear", "cubic"], default="linear")
     parser.add_argument("--stamps", choices=STAMPS, default="float32")
     args = parser.parse_args()
     rc = setup(args)
     rc.resample(torch.zeros(2, 1, requires_grad=True), [0, 1], [0])  # registers the ops
-    record = Record("backward_any_order" if args.any_order else "backward", args)
+    record = Record(record_name(args), args)
     copy = cpu_copy(args.threads) if args.device == "cpu" else gpu_copy()
     record.ceilings = {"copy": copy.name, "copy_bytes": copy.bytes_moved}
     rows = []
     for index in args.rows:
         print(f"  {ROWS[index]} ...", flush=True)
         rows.append(measure(index, args, copy))
-    print("\ngradient of resample, median in us")
+    print(f"\ngradient of resample, {args.method}, median in us")
     print_table(
         ["B,S,T,D", "floor", "own", "own, call", "of copy", "x eager", "x compile"],
         [

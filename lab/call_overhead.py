@@ -83,11 +83,15 @@ def main() -> None:
 def fuse_calls(
     rc: ModuleType, values: torch.Tensor, times: torch.Tensor, targets: torch.Tensor
 ) -> dict[str, Call]:
-    """Three streams: seven inputs and a result. To warm up is a call without its launch, and a little more."""
+    """Three streams: seven inputs and a result, beside torch's own call with as many tensors. To warm up is a call
+    without its launch, and a little more."""
+    seven = [values.clone() for _ in range(7)]
     streams = [rc.Stream(values.clone(), times.clone()) for _ in range(3)]
     out = rc.fuse(streams, targets)
     torch.testing.assert_close(out, rc.resample(values, times, targets).repeat(1, 1, 3))
     calls: dict[str, Call] = {
+        "torch.cat, 7 tensors": partial(torch.cat, seven, 2),
+        "torch.cat, 7 tensors, out=": partial(torch.cat, seven, 2, out=torch.cat(seven, 2)),
         "fuse, 3 streams": partial(rc.fuse, streams, targets),
         "fuse, 3 streams, out=": partial(rc.fuse, streams, targets, out=out),
     }

@@ -200,19 +200,20 @@ pub(crate) fn promoted(names: Vec<String>) -> Option<&'static str> {
 fn list_of<'py>(streams: &Bound<'py, PyAny>) -> Result<Vec<FuseStream<'py>>> {
     let py = streams.py();
     let failed = |error: PyErr| errors::from_python(py, ErrorKind::InvalidArgument, "streams", &error);
-    if !streams.is_instance_of::<PyList>() && !streams.is_instance_of::<PyTuple>() {
-        let name = options::type_name(streams);
-        return Err(Error::invalid("streams", format!("expected a list of Stream, got {name}")));
-    }
     let class = torch_op::stream_class(py).map_err(failed)?;
-    let mut list = Vec::new();
-    for (index, item) in streams.try_iter().map_err(failed)?.enumerate() {
-        let item = item.map_err(failed)?;
-        if !is_of(&item, class) {
-            let name = options::type_name(&item);
-            return Err(Error::invalid("streams", format!("expected a Stream at index {index}, got {name}")));
+    let read = |(index, item): (usize, Bound<'py, PyAny>)| {
+        if is_of(&item, class) {
+            return FuseStream::of(&item);
         }
-        list.push(FuseStream::of(&item)?);
+        let name = options::type_name(&item);
+        Err(Error::invalid("streams", format!("expected a Stream at index {index}, got {name}")))
+    };
+    if let Ok(list) = streams.cast::<PyList>() {
+        list.iter().enumerate().map(read).collect()
+    } else if let Ok(tuple) = streams.cast::<PyTuple>() {
+        tuple.iter().enumerate().map(read).collect()
+    } else {
+        let name = options::type_name(streams);
+        Err(Error::invalid("streams", format!("expected a list of Stream, got {name}")))
     }
-    Ok(list)
 }

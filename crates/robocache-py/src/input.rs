@@ -21,7 +21,7 @@ pub(crate) struct Input<'py> {
     /// The object as it was given.
     pub(crate) object: Bound<'py, PyAny>,
     pub(crate) framework: Framework,
-    description: Description,
+    description: Box<Description>,
     read_only: bool,
     zeroed: bool,
     /// The copy that the description speaks of, or what DLPack lent.
@@ -37,7 +37,8 @@ pub(crate) enum Keep<'py> {
 
 /// What a framework module found out about an object.
 pub(crate) struct Described<'py> {
-    pub(crate) description: Description,
+    /// Apart, so that what holds it is moved around in a few words.
+    pub(crate) description: Box<Description>,
     pub(crate) read_only: bool,
     pub(crate) keep: Keep<'py>,
 }
@@ -98,7 +99,7 @@ impl<'py> Input<'py> {
 
     /// The view that ops take.
     pub(crate) fn view(&self) -> Result<TensorRef<'_>> {
-        let Description { data, dtype, device, layout } = self.description;
+        let Description { data, dtype, device, layout } = *self.description;
         // SAFETY: the framework describes its own memory, which `object` or `_keep` keeps alive.
         unsafe { TensorRef::from_raw(data, dtype, device, layout) }.map_err(|error| error.argument(self.name))
     }
@@ -115,7 +116,7 @@ impl<'py> Input<'py> {
                 "this {name} can only be read as a copy (byte order, alignment, or not an array)"
             ));
         }
-        let Description { data, dtype, device, layout } = self.description;
+        let Description { data, dtype, device, layout } = *self.description;
         // SAFETY: as for `view`; writing races are the caller's, as with every framework's `out=`.
         let view = unsafe { TensorMut::from_raw(data, dtype, device, layout) };
         let view = view.map_err(|error| error.argument(self.name))?;

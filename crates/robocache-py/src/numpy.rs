@@ -121,7 +121,7 @@ fn view<'py>(name: &'static str, array: &Bound<'py, PyAny>) -> Result<Option<Des
     let shape: Vec<i64> = sizes.iter().map(|&size| size as i64).collect();
     let strides: Vec<i64> = byte_strides.iter().map(|&stride| (stride / item_size) as i64).collect();
     let layout = Layout::strided(&shape, Some(&strides), dtype)?;
-    let description = Description { data: interface.data.cast(), dtype, device: Device::Cpu, layout };
+    let description = Box::new(Description { data: interface.data.cast(), dtype, device: Device::Cpu, layout });
     Ok(Some(Described { description, read_only: interface.flags & WRITEABLE == 0, keep: Keep::Nothing }))
 }
 

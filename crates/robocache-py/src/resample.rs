@@ -48,7 +48,7 @@ use crate::{errors, options, output};
 /// torch: gradients pass through the values (backward, once), in every method and float dtype; on
 /// all devices they are summed in one order. `torch.compile`, `torch.func.vmap` and tensor subclasses
 /// go through the op `torch.ops.robocache.resample`; other calls go straight to the engine. The
-/// gradient is quickest where the targets of a row are in order; that of "cubic" is slow where they are not.
+/// gradient is quickest where the targets of a row are in order.
 ///
 /// Returns:
 ///     `[B,T,D]` (`[T,D]` without any batch) in the framework and dtype of `values`.

@@ -13,7 +13,6 @@ use crate::torch::is_of;
 use crate::{errors, options};
 
 /// Where the points of a call come from.
-#[expect(clippy::large_enum_variant, reason = "made once for each call")]
 pub(crate) enum Source<'py> {
     Points(Input<'py>),
     Depth(Images<'py>),

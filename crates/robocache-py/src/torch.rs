@@ -104,7 +104,7 @@ impl Torch {
         let described = self.describe_plain(name, tensor)?;
         // Views such as `z.conj().imag` are negated only when read, which DLPack does not tell. They
         // skip every other number, so dense tensors need not be asked.
-        let layout = described.description.layout;
+        let layout = &described.description.layout;
         if (layout.count() == 1 || !layout.is_contiguous())
             && tensor.call_method0(intern!(py, "is_neg")).and_then(|neg| neg.is_truthy()).map_err(refused)?
         {
@@ -137,7 +137,7 @@ impl Torch {
             return Err(refused(PyErr::fetch(py)));
         }
         // SAFETY: torch filled shape and strides, which live as long as the tensor.
-        let description = unsafe { describe_tensor(&described)? };
+        let description = Box::new(unsafe { describe_tensor(&described)? });
         Ok(Described { description, read_only: false, keep: Keep::Nothing })
     }
 

@@ -209,13 +209,15 @@ impl<O: Op> Prepared<'_, O> {
                 view.shape()
             );
             ensure!(view.device() == self.device, spec.name, "lives on {}, the data on {}", view.device(), self.device);
+            let range = view.address_range();
             for (name, input) in &inputs {
-                ensure!(!share_memory(view, input), spec.name, "shares memory with {name}");
+                ensure!(!meets(range, input), spec.name, "shares memory with {name}");
             }
         }
         for (index, (spec, given)) in self.outputs.iter().zip(out).enumerate() {
+            let range = given.view().address_range();
             for (other, earlier) in self.outputs.iter().zip(&out[..index]) {
-                ensure!(!share_memory(given.view(), earlier.view()), spec.name, "shares memory with {}", other.name);
+                ensure!(!meets(range, earlier.view()), spec.name, "shares memory with {}", other.name);
             }
         }
         Ok(())
@@ -238,11 +240,11 @@ fn common_device(inputs: &[(&'static str, &TensorRef<'_>)]) -> Result<Device> {
     Ok(first.device())
 }
 
-/// Whether the address ranges meet. Interleaved views of one buffer count as shared: telling
+/// Whether a tensor's addresses meet a range. Interleaved views of one buffer count as shared: telling
 /// them apart exactly is not worth the rare case that it would allow.
-fn share_memory(a: &TensorRef<'_>, b: &TensorRef<'_>) -> bool {
-    let ((a_low, a_high), (b_low, b_high)) = (a.address_range(), b.address_range());
-    a_low < b_high && b_low < a_high
+fn meets((low, high): (usize, usize), tensor: &TensorRef<'_>) -> bool {
+    let (start, end) = tensor.address_range();
+    low < end && start < high
 }
 
 #[cfg(test)]

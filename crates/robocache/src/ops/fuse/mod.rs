@@ -175,9 +175,15 @@ impl<'a> Fuse<'a> {
         Ok(wanted)
     }
 
-    fn stream_op(&self, stream: &Stream<'a>, dtype: DType) -> Option<Resample<'a>> {
-        let (values, times) = stream.samples?;
-        Some(Resample {
+    /// A stream as an op of its own. Inlined, since it is long and would be moved.
+    #[inline(always)]
+    fn stream_op(
+        &self,
+        stream: &Stream<'a>,
+        (values, times): (TensorRef<'a>, TensorRef<'a>),
+        dtype: DType,
+    ) -> Resample<'a> {
+        Resample {
             method: stream.method.clone(),
             extrapolate: self.extrapolate,
             lengths: stream.lengths,
@@ -189,7 +195,7 @@ impl<'a> Fuse<'a> {
             return_valid: self.return_valid,
             check: self.check,
             ..Resample::new(values, times, self.targets)
-        })
+        }
     }
 }
 
@@ -227,23 +233,22 @@ impl<'a> Op for Fuse<'a> {
         let (mut parts, mut column) = (Vec::with_capacity(count), 0usize);
         for (index, stream) in self.streams.iter().enumerate() {
             let blame = |error| self.blame(index, error);
-            let part = match self.stream_op(stream, dtype) {
-                None => Part { stream: None, column, width: stream.dim },
-                Some(mut op) => {
-                    let dims = op.check().map_err(blame)?;
-                    let (values, times) = (&op.values, &op.times);
-                    batch.add("values", values, 2).map_err(blame)?;
-                    batch.add("times", times, 1).map_err(blame)?;
-                    if let Some(lengths) = &op.lengths {
-                        batch.add("lengths", lengths, 0).map_err(blame)?;
-                    }
-                    op.out_dtype = Some(dtype);
-                    let width = dims.width;
-                    Part { stream: Some((op, dims)), column, width }
+            let mut width = stream.dim;
+            if let Some(samples) = stream.samples {
+                let mut op = self.stream_op(stream, samples, dtype);
+                let dims = op.check().map_err(blame)?;
+                batch.add("values", &op.values, 2).map_err(blame)?;
+                batch.add("times", &op.times, 1).map_err(blame)?;
+                if let Some(lengths) = &op.lengths {
+                    batch.add("lengths", lengths, 0).map_err(blame)?;
                 }
-            };
-            column = column.checked_add(part.width).ok_or_else(|| Error::invalid("streams", "too many columns"))?;
-            parts.push(part);
+                op.out_dtype = Some(dtype);
+                width = dims.width;
+                parts.push(Part { stream: Some((op, dims)), column, width });
+            } else {
+                parts.push(Part { stream: None, column, width });
+            }
+            column = column.checked_add(width).ok_or_else(|| Error::invalid("streams", "too many columns"))?;
         }
         let size = batch.size.map_or(1, |(size, _)| size);
         for (_, dims) in parts.iter_mut().filter_map(|part| part.stream.as_mut()) {

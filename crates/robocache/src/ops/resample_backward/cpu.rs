@@ -1,14 +1,18 @@
 //! The gradient of `resample` on the host: tiles of samples, whose sums stay in the first cache,
 //! spread over all cores.
 
+use std::ops::Range;
+
 use half::{bf16, f16};
 
 use super::area::Area;
 use super::cells::{Cell, Number};
+use super::row::Row;
+use super::unordered::Dealt;
 use super::{Dims, ResampleBackward, vjp};
 use crate::cpu::{Simd, for_each, is_worth_sharing, simd};
 use crate::ops::fuse::Real;
-use crate::ops::resample::{ColumnRange, Extrapolate, Method, Pick, Rows, Rules, Stamp, Stamps, strides};
+use crate::ops::resample::{ColumnRange, Extrapolate, Method, Pick, Rows, Rules, Stamp, strides};
 use crate::tensor::DType;
 use crate::{Context, Outputs, Result};
 
@@ -116,15 +120,6 @@ fn compute<S: Stamp, C: Cell>(
     }
 }
 
-/// One row: its stamps, its targets and whether those are in order.
-struct Row<S, T> {
-    stamps: Stamps<S>,
-    targets: Stamps<S>,
-    sorted: bool,
-    /// What targets in no order were made of: every tile looks at all of them.
-    found: Vec<(Pick, T)>,
-}
-
 /// The first index in `low..high` for which `wanted` holds, which then holds for all after it.
 fn first_where(mut low: usize, mut high: usize, mut wanted: impl FnMut(usize) -> bool) -> usize {
     while low < high {
@@ -136,31 +131,6 @@ fn first_where(mut low: usize, mut high: usize, mut wanted: impl FnMut(usize) ->
         }
     }
     low
-}
-
-impl<S: Stamp, T> Row<S, T> {
-    /// The existing sample before one.
-    #[inline(always)]
-    fn before(&self, sample: usize) -> usize {
-        self.stamps.distinct_before(sample).unwrap_or(sample)
-    }
-
-    /// The existing sample after one.
-    #[inline(always)]
-    fn after(&self, sample: usize) -> usize {
-        if sample + 1 < self.stamps.len() { self.stamps.last_equal(sample + 1) } else { sample }
-    }
-
-    /// The outermost samples that a target may have to do with, such that they are in order where the
-    /// targets are: a target on a stamp lies between targets that need further samples on both sides.
-    #[inline(always)]
-    fn reach(&self, mut first: usize, mut second: usize, radius: usize) -> (usize, usize) {
-        let steps = if first == second { radius } else { radius.saturating_sub(1) };
-        for _ in 0..steps {
-            (first, second) = (self.before(first), self.after(second));
-        }
-        (first, second)
-    }
 }
 
 /// Where the next tile of a row begins to look: the first target that may matter, and its stamps.
@@ -209,7 +179,8 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
         self.run_with(group, start, end);
     }
 
-    fn row(&self, row: usize) -> Row<S, C::Sum> {
+    /// A row, of which `samples` are looked at.
+    fn row(&self, row: usize, samples: &Range<usize>) -> Row<S, C::Sum> {
         let (stamps, targets) = (self.rows.stamps(row), self.rows.targets(row));
         // NaN compares as out of order.
         let sorted = match targets.as_slice() {
@@ -217,11 +188,22 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
             None => (1..targets.len()).all(|index| targets.at(index - 1) <= targets.at(index)),
         };
         let mut row = Row { stamps, targets, sorted, found: Vec::new() };
-        if !sorted {
-            let mut hint = 0;
-            row.found = (0..row.targets.len()).map(|target| self.find(&row, target, &mut hint)).collect();
+        if !sorted && row.stamps.len() > 0 {
+            let (is_near, mut hint) = (row.is_near(samples, self.radius), 0);
+            let near = (0..row.targets.len()).filter(|&target| is_near(row.targets.at(target)));
+            let find = |target| {
+                let (pick, weight) = self.find(&row, target, &mut hint);
+                (target, pick, weight)
+            };
+            row.found = near.map(find).collect();
         }
         row
+    }
+
+    /// Which of the targets of a row touch which tile, where they are in any order.
+    fn deal(&self, row: &Row<S, C::Sum>, samples: &Range<usize>, tile: usize) -> Option<Dealt> {
+        let reach = |pick| row.reach_of(pick, self.radius);
+        (!row.sorted).then(|| Dealt::new(&row.found, samples, tile, reach))
     }
 
     #[inline(always)]
@@ -229,24 +211,31 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
         let (per_group, _) = self.dims.row_groups();
         let rows = group * per_group..((group + 1) * per_group).min(self.dims.forward.batch);
         // The tiles of one row follow each other through its targets.
-        let only = (rows.len() == 1).then(|| self.row(rows.start));
+        let samples = start..end;
+        let only = (rows.len() == 1).then(|| self.row(rows.start, &samples));
         let mut sums = [C::Sum::ZERO; TILE];
         let (first, last) = self.columns;
         for left in (first..last).step_by(MOST_COLUMNS) {
             let right = (left + MOST_COLUMNS).min(last);
             let tile = TILE / (right - left);
             let mut cursor = only.as_ref().map(|row| self.first_target(row, start));
-            for low in (start..end).step_by(tile) {
+            let dealt = only.as_ref().and_then(|row| self.deal(row, &samples, tile));
+            for (number, low) in (start..end).step_by(tile).enumerate() {
                 let area = Area { low, high: (low + tile).min(end), left, right };
                 let sums = &mut sums[..area.size()];
                 sums.fill(C::Sum::ZERO);
                 match (&only, &mut cursor) {
-                    (Some(row), Some(cursor)) => self.gather(rows.start, row, &area, cursor, sums),
+                    (Some(row), Some(cursor)) => {
+                        let dealt = dealt.as_ref().map(|dealt| dealt.of_tile(number));
+                        self.gather(rows.start, row, dealt, &area, cursor, sums);
+                    }
                     _ => {
                         for index in rows.clone() {
-                            let row = self.row(index);
+                            let row = self.row(index, &(low..area.high));
                             let mut cursor = self.first_target(&row, low);
-                            self.gather(index, &row, &area, &mut cursor, sums);
+                            let dealt = self.deal(&row, &(low..area.high), tile);
+                            let dealt = dealt.as_ref().map(|dealt| dealt.of_tile(0));
+                            self.gather(index, &row, dealt, &area, &mut cursor, sums);
                         }
                     }
                 }
@@ -279,26 +268,37 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
             return Cursor::default();
         }
         let mut hint = low.min(row.stamps.len());
-        let target = first_where(0, row.targets.len(), |target| match self.find(row, target, &mut hint).0 {
-            Pick::Take(sample) => row.reach(sample, sample, self.radius).1 >= low,
-            Pick::Blend(first, second) => row.reach(first, second, self.radius).1 >= low,
-            Pick::Missing => row.targets.at(target) >= row.stamps.at(0),
+        let target = first_where(0, row.targets.len(), |target| {
+            let reach = row.reach_of(self.find(row, target, &mut hint).0, self.radius);
+            reach.map_or(row.targets.at(target) >= row.stamps.at(0), |(_, to)| to >= low)
         });
         Cursor { target, hint }
     }
 
-    /// Adds what the targets of a row hand back to the samples of an area.
+    /// Adds what the targets of a row hand back to the samples of an area. `dealt`: which of those found touch it, where
+    /// they are in any order.
     #[inline(always)]
-    fn gather(&self, index: usize, row: &Row<S, C::Sum>, area: &Area, cursor: &mut Cursor, sums: &mut [C::Sum]) {
+    fn gather(
+        &self,
+        index: usize,
+        row: &Row<S, C::Sum>,
+        dealt: Option<&[usize]>,
+        area: &Area,
+        cursor: &mut Cursor,
+        sums: &mut [C::Sum],
+    ) {
         if row.stamps.len() == 0 {
             return;
         }
-        let start = if row.sorted { cursor.target } else { 0 };
+        let targets = dealt.map_or(cursor.target..row.targets.len(), |dealt| 0..dealt.len());
         let mut next = None;
-        for target in start..row.targets.len() {
-            let (pick, weight) = match row.found.get(target) {
-                Some(found) => *found,
-                None => self.find(row, target, &mut cursor.hint),
+        for number in targets {
+            let (target, pick, weight) = match dealt {
+                Some(dealt) => row.found[dealt[number]],
+                None => {
+                    let (pick, weight) = self.find(row, number, &mut cursor.hint);
+                    (number, pick, weight)
+                }
             };
             let (first, second) = match pick {
                 Pick::Take(sample) => (sample, sample),

@@ -396,7 +396,7 @@ impl Plan {
         let wanted = |tile: u32| {
             let average = (u64::from(tile) * targets).div_ceil(samples);
             let enough = average + average / 5 + 32;
-            let bytes = (enough * u64::from(pick + 4) + 8).saturating_sub(u64::from(4 * tile));
+            let bytes = (enough * u64::from(pick + 4) + 12).saturating_sub(u64::from(4 * tile));
             let in_any_order = bytes.div_ceil(u64::from(pick));
             if walks { in_any_order } else { in_any_order.max(enough) }
         };

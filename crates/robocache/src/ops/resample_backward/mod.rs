@@ -8,6 +8,8 @@ mod area;
 mod cells;
 mod cpu;
 mod cuda;
+mod row;
+mod unordered;
 mod vjp;
 
 pub(crate) use cuda::KERNELS;

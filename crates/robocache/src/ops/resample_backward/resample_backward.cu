@@ -9,7 +9,7 @@
 //   RC_BYTES bytes, and numbers of samples and targets fit 31 bits. Nothing is assumed of stamps, targets and lengths:
 //   rows that resample refuses get 0 and are not reported again; targets in order (the usual case)
 //   let a block look only at those near its tile, any other order means to look at all of the row and to sort
-//   those that touch the tile (unordered.cuh); cubics, and more targets than there is room for, are not sorted.
+//   those that touch the tile (unordered.cuh); more targets than there is room for are not sorted.
 // Determinism: the same bits on every run, for every tile. Tolerance against the CPU: none, the
 //   same bits, but for the payload of NaN.
 //
@@ -337,9 +337,7 @@ inline Stamps<Stamp> row_stamps(const Args& args, i64 row, i64 length, const Sta
     return {args.times + row * args.time_strides[0], args.time_strides[1], length};
 }
 
-#if RC_FORM != RC_CUBIC
 #include "unordered.cuh"
-#endif
 
 // Looks at a row: which of its targets may touch the tile.
 template <class Row> void look_at(const Args& args, i64 row, i64 start, u32 count, Stamp* staged, State& state) {
@@ -409,10 +407,8 @@ template <class Row> void work(const Args& args, unsigned char* shared) {
             return walk_tile(args, block_of(args), picks, state);
         }
 #endif
-#if RC_FORM != RC_CUBIC
         if (!state.sorted && sort_picks<Row>(args, block.group, block.start, block.count, staged, state, picks))
             return add_tile<Row>(args, staged, state, picks);
-#endif
     }
 #endif
 
@@ -435,18 +431,14 @@ template <class Row> void work(const Args& args, unsigned char* shared) {
                 look_at<Row>(args, row, start, count, staged, state);
                 __syncthreads();
                 ready = false;
-#if RC_FORM != RC_CUBIC
                 listed = !state.sorted && sort_picks<Row>(args, row, start, count, staged, state, picks);
-#endif
             }
-#if RC_FORM != RC_CUBIC
             if (listed) {
                 const Lane lane = lane_of(args, chunk);
                 if (lane.number < slice && base + lane.number < count)
-                    add_sorted<Row>(args, row, lane.column, start, base + lane.number, staged, state, picks, sums);
+                    add_sorted<Row>(args, row, lane.column, start, base + lane.number, count, staged, state, picks, sums);
                 continue;
             }
-#endif
 #endif
             const u32 at_once = state.sorted ? args.piece : args.most;
             for (i64 piece = state.first; piece < state.last; piece += at_once) {

@@ -1,6 +1,7 @@
-// Targets in any order: those that touch the tile, sorted by their first sample, those of one sample in the order of
-// the targets. What a sample is handed then lies in two runs, and is added in the order of the targets as ever.
-// Host twin: cpu.rs (hand_back). Part of resample_backward.cu; not for curves, which are made of more samples.
+// Targets in any order: those that touch the tile, sorted by the sample ahead of them, those of one sample in the order of
+// the targets. What a sample is handed then lies in two runs, and is added in the order of the targets as ever; with curves,
+// which are made of more samples, it lies in the runs around the sample and is added as they come.
+// Host twin: cpu.rs (hand_back). Part of resample_backward.cu.
 #pragma once
 
 const u32 NO_RUN = ~0u;
@@ -9,11 +10,11 @@ const u32 NO_RUN = ~0u;
 struct Runs {
     Pick* picks;  // sorted
     u32* targets; // of a run, in any order
-    u32* starts;  // run 0: first samples ahead of the tile; run n + 1: sample n of the tile
+    u32* starts;  // run 0: samples ahead of the tile; run n + 1: sample n of the tile; run count + 1: behind it
     u32 room;     // picks
 };
 inline Runs runs_of(const Args& args, Pick* picks) {
-    const u32 room = (args.piece * u32(sizeof(Pick)) + 4 * args.tile - 8) / u32(sizeof(Pick) + 4);
+    const u32 room = (args.piece * u32(sizeof(Pick)) + 4 * args.tile - 12) / u32(sizeof(Pick) + 4);
     u32* targets = (u32*)(picks + room);
     return {picks, targets, targets + room, room};
 }
@@ -21,9 +22,24 @@ inline Runs runs_of(const Args& args, Pick* picks) {
 inline u32 run_of(const Pick& pick, Index start, u32 count) {
     const Index end = start + Index(count);
     if (pick.first >= end || pick.second < start) return NO_RUN;
+#if RC_FORM == RC_CUBIC
+    // The first and the second one are bounds.
+    const Index ahead = pick.samples[1];
+    return ahead < start ? 0 : min(u32(ahead - start), count) + 1;
+#else
     if (pick.first >= start) return u32(pick.first - start) + 1;
     return pick.second < end ? 0 : NO_RUN;
+#endif
 }
+
+// The number of its target, that a sorted pick holds in place of what can be found anew.
+#if RC_FORM == RC_CUBIC
+inline void set_target(Pick& pick, u32 target) { pick.first = Index(target); }
+inline u32 target_of(const Pick& pick) { return u32(pick.first); }
+#else
+inline void set_target(Pick& pick, u32 target) { pick.target = target; }
+inline u32 target_of(const Pick& pick) { return pick.target; }
+#endif
 
 // Makes the starts of runs of how long they are, each in the place behind its own; tells how many picks there are.
 inline u32 add_up(u32* starts, u32 count) {
@@ -31,15 +47,15 @@ inline u32 add_up(u32* starts, u32 count) {
     if (threadIdx.x < 32) {
         u32 before = 0;
         #pragma unroll 1
-        for (u32 at = threadIdx.x + 1; at - threadIdx.x <= count + 1; at += 32) {
-            const u32 own = at <= count + 1 ? starts[at] : 0;
+        for (u32 at = threadIdx.x + 1; at - threadIdx.x <= count + 2; at += 32) {
+            const u32 own = at <= count + 2 ? starts[at] : 0;
             u32 sum = own;
             #pragma unroll
             for (u32 step = 1; step < 32; step *= 2) {
                 const u32 other = __shfl_up_sync(~0u, sum, step);
                 if (threadIdx.x >= step) sum += other;
             }
-            if (at <= count + 1) starts[at] = before + sum - own;
+            if (at <= count + 2) starts[at] = before + sum - own;
             before += __shfl_sync(~0u, sum, 31);
         }
         if (threadIdx.x == 0) total = before;
@@ -56,7 +72,7 @@ bool sort_picks(const Args& args, i64 row, i64 start, u32 count, const Stamp* st
     const Row stamps = row_stamps(args, row, state.samples, staged, (Row*)nullptr);
     const Stamps<Stamp> targets = row_targets(args, row, state.targets);
     __syncthreads();  // Nobody reads what was there.
-    for (u32 i = threadIdx.x; i < count + 2; i += blockDim.x) runs.starts[i] = 0;
+    for (u32 i = threadIdx.x; i < count + 3; i += blockDim.x) runs.starts[i] = 0;
     __syncthreads();
     #pragma unroll 1
     for (u32 i = threadIdx.x; i < u32(state.targets); i += blockDim.x) {
@@ -81,25 +97,40 @@ bool sort_picks(const Args& args, i64 row, i64 start, u32 count, const Stamp* st
         u32 place = runs.starts[run];
         #pragma unroll 1
         for (u32 other = place; other < end; other++) place += runs.targets[other] < own;
-        pick.target = own;
+        set_target(pick, own);
         runs.picks[place] = pick;
     }
     __syncthreads();
     return true;
 }
 
-// Adds what the targets of a row hand back to a sample of the tile: those of its own run, and those of the last run
-// ahead of it that it is the second sample of.
+// Adds what the targets of a row hand back to a sample of the tile.
 template <class Row>
-void add_sorted(const Args& args, i64 row, i64 column, i64 start, u32 own, const Stamp* staged, const State& state, Pick* shared, Sum* sums) {
+void add_sorted(const Args& args, i64 row, i64 column, i64 start, u32 own, u32 count, const Stamp* staged, const State& state, Pick* shared,
+                Sum* sums) {
+    typedef typename Row::Index RowIndex;
     const Runs runs = runs_of(args, shared);
     const Row stamps = row_stamps(args, row, state.samples, staged, (Row*)nullptr);
+    if (start + own >= stamps.length) return;
     const u8* grad = args.grad + row * args.grad_strides[0] + column * args.grad_strides[2];
     const u8* values = args.values + row * args.value_strides[0] + column * args.value_strides[2];
+#if RC_FORM == RC_CUBIC
+    RowIndex before = RowIndex(start + own), after = before;
+    for (u32 step = 0; step < args.reach && before >= start; step++) before = step_back(stamps, before);
+    for (u32 step = 0; step < args.reach && after < stamps.length; step++) after = step_on(stamps, after);
+    if (after < stamps.length) after = last_equal(stamps, after);
+    const u32 from = before < start ? 0 : runs.starts[u32(before - start) + 1];
+    const u32 to = runs.starts[u32(min(i64(after) - start, i64(count))) + 2];
+    #pragma unroll 1
+    for (u32 at = from; at < to; at++) {
+        const Pick pick = runs.picks[at];
+        add(args, grad + i64(target_of(pick)) * args.grad_strides[1], values, &pick, 0, 1, Index(start + own), sums);
+    }
+#else
+    // Those of its own run, and those of the last run ahead of it that it is the second sample of.
     u32 at = runs.starts[own + 1], ahead = at;
     const u32 end = runs.starts[own + 2], ahead_end = at;
-    if (at > 0 && start + own < stamps.length) {
-        typedef typename Row::Index RowIndex;
+    if (at > 0) {
         const Index first = runs.picks[at - 1].first;
         // Else the next sample of that run is another one, and the run may be long.
         if (stamps.at(RowIndex(first) + 1) == stamps.at(RowIndex(start + own)))
@@ -107,12 +138,13 @@ void add_sorted(const Args& args, i64 row, i64 column, i64 start, u32 own, const
     }
     #pragma unroll 1
     while (ahead < ahead_end || at < end) {
-        const bool is_ahead = at >= end || (ahead < ahead_end && runs.picks[ahead].target < runs.picks[at].target);
+        const bool is_ahead = at >= end || (ahead < ahead_end && target_of(runs.picks[ahead]) < target_of(runs.picks[at]));
         Pick pick = runs.picks[is_ahead ? ahead++ : at++];
-        const u8* handed = grad + i64(pick.target) * args.grad_strides[1];
+        const u8* handed = grad + i64(target_of(pick)) * args.grad_strides[1];
         pick.near = Sum(1) - pick.far;
         add(args, handed, values, &pick, 0, 1, Index(start + own), sums);
     }
+#endif
 }
 
 // Writes the tile. Each thread keeps its column and takes one sample of each slice.
@@ -123,7 +155,7 @@ template <class Row> void add_tile(const Args& args, const Stamp* staged, const 
     #pragma unroll 1
     for (u32 own = lane.number; own < block.count; own += lane.slice) {
         Sum sums[NUMBERS] = {};
-        add_sorted<Row>(args, block.group, lane.column, block.start, own, staged, state, shared, sums);
+        add_sorted<Row>(args, block.group, lane.column, block.start, own, block.count, staged, state, shared, sums);
         store(args, args.out + block.group * args.out_strides[0] + (block.start + own) * args.out_strides[1] + lane.column * args.out_strides[2], sums);
     }
 }
