@@ -41,7 +41,7 @@ def test_curves_do_not_depend_on_the_order(samples, steps, shared, extrapolate, 
     call, grad = call_of(40, samples, steps, 3, "cubic", extrapolate=extrapolate)
     values = call.values.double()
     call = Call(values[0] if shared else values, call.times, call.targets, call.options)
-    order = call.targets.argsort(1, stable=True)
+    order = torch.argsort(call.targets, dim=1, stable=True)
     in_order = Call(call.values, call.times, call.targets.gather(1, order), call.options)
     sorted_grad = grad.gather(1, order[..., None].expand_as(grad)).double()
     got = gradient(call.on(device), grad.double().to(device)).cpu()
