@@ -45,8 +45,8 @@ use crate::{errors, options, output};
 /// exactly ("slerp", "angle" and "rot6d": in normal form); of equal stamps only the last exists. NaN in values reaches only the targets
 /// whose weight on it is not zero. A NaN target gives NaN.
 ///
-/// torch: gradients pass through the values (backward, once), in every method and float dtype; on
-/// all devices they are summed in one order. `torch.compile`, `torch.func.vmap` and tensor subclasses
+/// torch: gradients pass through the values (backward, once), in every method and float dtype; they are
+/// the same in every run, and summed in one order on all devices ("cubic": to rounding). `torch.compile`, `torch.func.vmap` and tensor subclasses
 /// go through the op `torch.ops.robocache.resample`; other calls go straight to the engine. The
 /// gradient is quickest where the targets of a row are in order.
 ///

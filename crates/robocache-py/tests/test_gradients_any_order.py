@@ -33,22 +33,6 @@ def test_methods_that_read_values(samples, steps, method, device):
 
 
 @pytest.mark.parametrize("device", ON_CUDA)
-@pytest.mark.parametrize("extrapolate", ["clamp", "linear", "nan"])
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize(("samples", "steps"), [(1500, 900), (700, 1500), (130, 4000)])
-def test_curves_do_not_depend_on_the_order(samples, steps, shared, extrapolate, device):
-    """Equal stamps, targets outside and crowds of them; where the room ends, the sum is another one."""
-    call, grad = call_of(40, samples, steps, 3, "cubic", extrapolate=extrapolate)
-    values = call.values.double()
-    call = Call(values[0] if shared else values, call.times, call.targets, call.options)
-    order = torch.argsort(call.targets, dim=1, stable=True)
-    in_order = Call(call.values, call.times, call.targets.gather(1, order), call.options)
-    sorted_grad = grad.gather(1, order[..., None].expand_as(grad)).double()
-    got = gradient(call.on(device), grad.double().to(device)).cpu()
-    torch.testing.assert_close(got, gradient(in_order, sorted_grad), rtol=1e-11, atol=1e-11)
-
-
-@pytest.mark.parametrize("device", ON_CUDA)
 @pytest.mark.parametrize(
     ("method", "extrapolate"),
     [

@@ -16,6 +16,7 @@ pub(crate) static KERNELS: KernelFamily = KernelFamily {
         ("add.cuh", include_str!("add.cuh")),
         ("walk.cuh", include_str!("walk.cuh")),
         ("unordered.cuh", include_str!("unordered.cuh")),
+        ("curve.cuh", include_str!("curve.cuh")),
     ],
     variants: || Variant::all().map(Variant::number).collect(),
     entry: |number| Variant::from_number(number).entry(),
@@ -151,6 +152,16 @@ impl Variant {
         if self.bytes == 0 { self.cell().2 as usize } else { usize::from(self.bytes) }
     }
 
+    /// Bytes of a `Pick` of the kernel: two indices and two weights, and for cubics four samples and two weights more.
+    fn pick_bytes(self) -> u32 {
+        match (self.form, self.bytes, self.cell().2) {
+            (1, _, 8) => 80,
+            (1, _, _) => 64,
+            (_, 0, _) | (_, _, 8) => 32,
+            _ => 16,
+        }
+    }
+
     fn entry(self) -> String {
         let (cell, stamp) = (self.cell().0, self.stamp().0);
         let form = FORMS.iter().find(|(form, _)| *form == self.form).map_or("", |(_, name)| name);
@@ -172,6 +183,7 @@ impl Variant {
             format!("-DRC_PARTIAL={}", u8::from(self.kind == Kind::Partial)),
             format!("-DRC_SUM={}", u8::from(self.kind == Kind::Sum)),
             format!("-DRC_ARGS_SIZE={}", size_of::<Args>()),
+            format!("-DRC_PICK_SIZE={}", self.pick_bytes()),
         ]
     }
 
@@ -385,12 +397,7 @@ impl Plan {
         // Kernels that walk take large tiles; doubles, which walk too, would need twice the room for them.
         let walks = variant.kind == Kind::Rows && variant.form == 0 && variant.bytes != 0 && variant.cell().2 < 8;
         let (large_tile, (least_piece, most_piece)) = if walks { (LARGE_WALKED, WALKED) } else { (LARGE_TILE, PIECES) };
-        // As `Pick` in the kernel: two indices and two weights, and for cubics twice as much and more.
-        let pick = match (variant.form, variant.bytes, variant.cell().2) {
-            (1, _, _) => 80,
-            (_, 0, _) | (_, _, 8) => 32,
-            _ => 16,
-        };
+        let pick = variant.pick_bytes();
         // Room for a fifth more targets than such a tile has on average, also where these are in any order: then they
         // have a number more each, and the tile's samples one instead of two bounds (unordered.cuh).
         let wanted = |tile: u32| {

@@ -10,11 +10,12 @@
 //   rows that resample refuses get 0 and are not reported again; targets in order (the usual case)
 //   let a block look only at those near its tile, any other order means to look at all of the row and to sort
 //   those that touch the tile (unordered.cuh); more targets than there is room for are not sorted.
-// Determinism: the same bits on every run, for every tile. Tolerance against the CPU: none, the
+// Determinism: the same bits on every run; but for cubics, also for every tile. Tolerance against the CPU: none, the
 //   same bits, but for the payload of NaN.
 //
 // Methods that are not linear in the values (RC_FORM: CUBIC, SLERP, ROT6D) read them too and take a
-// unit of columns instead of a vector; they agree with the CPU to rounding of sines and roots.
+// unit of columns instead of a vector; they agree with the CPU to rounding: of sines and roots, and of the order of
+// additions for cubics (curve.cuh).
 //
 // RC_CELL: element type; RC_STAMP: i64, double, float; RC_BYTES: bytes per access; RC_STRIDED: any
 // strides, 64-bit; RC_FORM: 0 for methods linear in the values; RC_PARTIAL: out holds sums, not elements; RC_SUM; RC_ARGS_SIZE.
@@ -110,6 +111,8 @@ struct __align__(16) Pick {
 #endif
     Sum far;
 };
+
+static_assert(sizeof(Pick) == RC_PICK_SIZE, "Pick differs from what its host twin makes room for");
 
 // What all threads know of the row that the block looks at; in shared memory, since registers are
 // better spent on gradients that are on their way.
@@ -375,6 +378,10 @@ void find_all(const Args& args, i64 row, i64 piece, u32 length, const Stamp* sta
     __syncthreads();
 }
 
+#if RC_FORM == RC_CUBIC && !RC_PARTIAL
+#include "curve.cuh"
+#endif
+
 // The same, and which of them each sample of the tile needs; all, where they are not in order.
 template <class Row>
 void fill(const Args& args, i64 row, i64 piece, u32 length, i64 start, u32 count, const Stamp* staged, const State& state,
@@ -407,8 +414,12 @@ template <class Row> void work(const Args& args, unsigned char* shared) {
             return walk_tile(args, block_of(args), picks, state);
         }
 #endif
+#if RC_FORM == RC_CUBIC
+        if (curves<Row>(args, block, staged, state, picks)) return;
+#else
         if (!state.sorted && sort_picks<Row>(args, block.group, block.start, block.count, staged, state, picks))
             return add_tile<Row>(args, staged, state, picks);
+#endif
     }
 #endif
 
@@ -421,7 +432,9 @@ template <class Row> void work(const Args& args, unsigned char* shared) {
 
     // A thread keeps its column and takes one sample of each slice of the tile.
     bool ready = false;   // the only piece of the only row is in shared memory
+#if RC_PARTIAL
     bool listed = false;  // so are the sorted targets of the row, which came in any order
+#endif
     const u32 slice = lane_of(args, chunk).slice;
     for (u32 base = 0; base < count; base += slice) {
         Sum sums[NUMBERS] = {};

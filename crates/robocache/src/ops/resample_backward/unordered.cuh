@@ -1,6 +1,6 @@
 // Targets in any order: those that touch the tile, sorted by the sample ahead of them, those of one sample in the order of
-// the targets. What a sample is handed then lies in two runs, and is added in the order of the targets as ever; with curves,
-// which are made of more samples, it lies in the runs around the sample and is added as they come.
+// the targets. What a sample is handed then lies in two runs, and is added in the order of the targets as ever. Curves
+// (curve.cuh), which are made of more samples, take them as they are sorted.
 // Host twin: cpu.rs (hand_back). Part of resample_backward.cu.
 #pragma once
 

@@ -135,44 +135,49 @@ template <class T> void end_slope(T near, T far, T far_gap, T& to_near, T& to_fa
     to_far = T(-1) / (T(1) + far_gap);
 }
 
-// The monotone cubic between samples[1] and samples[2], for a weight between 0 and 1: what each of the
-// four samples weighs. Gaps are in units of the one between; 0 where there is no sample.
-template <class T> void cubic(const T (&samples)[4], T before, T behind, T weight, T (&factors)[4]) {
+// Where a slope does not depend on a difference, no gradient goes there, not even NaN.
+template <class T> T through(T grad, T slope) { return slope == T(0) ? T(0) : grad * slope; }
+
+// The monotone cubic between samples[1] and samples[2]: what gradients in its slopes at both ends hand to the four samples.
+// Gaps are in units of the one between; 0 where there is no sample, which is so on one side at most.
+template <class T> void through_slopes(const T (&samples)[4], T before, T behind, T of_start, T of_end, T (&to)[4]) {
     const bool has_left = before > T(0), has_right = behind > T(0);
-    factors[0] = factors[3] = T(0);
-    factors[1] = T(1) - weight;
-    factors[2] = weight;
-    if (!has_left && !has_right) return;
     const T middle = samples[2] - samples[1];
     const T left = has_left ? (samples[1] - samples[0]) / before : T(0);
     const T right = has_right ? (samples[3] - samples[2]) / behind : T(0);
-    const T square = weight * weight, cube = square * weight;
-    const T of_start = weight - square - square + cube, of_end = cube - square;
-    T in_left = 0, in_right = 0, in_middle = T(3) * square - cube - cube, one, other;
+    T in_left = 0, in_right = 0, in_middle = 0, one, other;
     if (has_left) {
         inner_slope(left, middle, before, T(1), one, other);
-        in_left += of_start * one;
-        in_middle += of_start * other;
+        in_left += through(of_start, one);
+        in_middle += through(of_start, other);
     } else {
         end_slope(middle, right, behind, one, other);
-        in_middle += of_start * one;
-        in_right += of_start * other;
+        in_middle += through(of_start, one);
+        in_right += through(of_start, other);
     }
     if (has_right) {
         inner_slope(middle, right, T(1), behind, one, other);
-        in_middle += of_end * one;
-        in_right += of_end * other;
+        in_middle += through(of_end, one);
+        in_right += through(of_end, other);
     } else {
         end_slope(middle, left, before, one, other);
-        in_middle += of_end * one;
-        in_left += of_end * other;
+        in_middle += through(of_end, one);
+        in_left += through(of_end, other);
     }
     in_left = has_left ? in_left / before : T(0);
     in_right = has_right ? in_right / behind : T(0);
-    factors[0] = -in_left;
-    factors[1] = T(1) + in_left - in_middle;
-    factors[2] = in_middle - in_right;
-    factors[3] = in_right;
+    to[0] = -in_left;
+    to[1] = in_left - in_middle;
+    to[2] = in_middle - in_right;
+    to[3] = in_right;
+}
+
+// What each of the four samples weighs in a point of it, at a weight between 0 and 1.
+template <class T> void cubic(const T (&samples)[4], T before, T behind, T weight, T (&factors)[4]) {
+    const T square = weight * weight, cube = square * weight, far = T(3) * square - cube - cube;
+    through_slopes(samples, before, behind, weight - square - square + cube, cube - square, factors);
+    factors[1] += T(1) - far;
+    factors[2] += far;
 }
 
 }  // namespace rc
