@@ -46,9 +46,10 @@ use crate::{errors, options, output};
 /// whose weight on it is not zero. A NaN target gives NaN.
 ///
 /// torch: gradients pass through the values (backward, once), in every method and float dtype; they are
-/// the same in every run, and summed in one order on all devices ("cubic": to rounding). `torch.compile`, `torch.func.vmap` and tensor subclasses
-/// go through the op `torch.ops.robocache.resample`; other calls go straight to the engine. The
-/// gradient is quickest where the targets of a row are in order.
+/// the same in every run, and summed in one order on all devices ("cubic": to rounding).
+/// `torch.compile`, `torch.func.vmap` and tensor subclasses go through the op
+/// `torch.ops.robocache.resample`; other calls go straight to the engine. The gradient is quickest where
+/// the targets of a row are in order.
 ///
 /// Returns:
 ///     `[B,T,D]` (`[T,D]` without any batch) in the framework and dtype of `values`.

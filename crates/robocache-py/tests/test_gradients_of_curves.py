@@ -7,17 +7,10 @@ import torch
 
 from devices import marks
 from gradient_cases import Call, gradient
-from test_gradients_any_order import call_of
+from test_gradients_any_order import call_of, in_order
 
 ON_CUDA = [pytest.param("cuda", marks=marks("cuda"))]
 SIZES = [(1500, 900), (700, 1500), (130, 4000), (5, 300), (2, 40), (1, 7)]
-
-
-def in_order(call: Call, grad: torch.Tensor) -> tuple[Call, torch.Tensor]:
-    order = torch.argsort(call.targets, dim=1, stable=True)
-    targets = call.targets.gather(1, order)
-    moved = grad.gather(1, order[..., None].expand_as(grad))
-    return Call(call.values, call.times, targets, call.options), moved
 
 
 @pytest.mark.parametrize("device", ON_CUDA)
@@ -71,17 +64,3 @@ def test_between_two_samples_no_digits_are_lost(device):
         gradient(call, torch.ones(500, 1)),
     )
     torch.testing.assert_close(got, want, rtol=1e-5, atol=0)
-
-
-@pytest.mark.parametrize("device", ON_CUDA)
-@pytest.mark.parametrize("stamps", ["any order", "nan"])
-def test_unchecked_stamps_do_no_harm(stamps, device):
-    call, grad = call_of(80, 1200, 1300, 3, "cubic", check=False)
-    times = call.times.float() / 8
-    if stamps == "nan":
-        times[:, 100:200] = torch.nan
-    else:
-        times = times.flip(1)
-    call = Call(call.values, times, call.targets.float() / 8, call.options)
-    for one, given in ((call, grad), in_order(call, grad)):
-        assert gradient(one.on(device), given.to(device)).shape == call.values.shape

@@ -176,25 +176,7 @@ impl DType {
 
     /// The dtype that DLPack names, or `Unsupported` with its name.
     pub fn from_dlpack(dtype: DlDataType) -> Result<Self> {
-        let known = match (dtype.code, dtype.bits) {
-            (0, 8) => Some(Self::I8),
-            (0, 16) => Some(Self::I16),
-            (0, 32) => Some(Self::I32),
-            (0, 64) => Some(Self::I64),
-            (1, 8) => Some(Self::U8),
-            (1, 16) => Some(Self::U16),
-            (1, 32) => Some(Self::U32),
-            (1, 64) => Some(Self::U64),
-            (2, 16) => Some(Self::F16),
-            (2, 32) => Some(Self::F32),
-            (2, 64) => Some(Self::F64),
-            (4, 16) => Some(Self::BF16),
-            (6, 8) => Some(Self::Bool),
-            (10, 8) => Some(Self::F8E4M3),
-            (12, 8) => Some(Self::F8E5M2),
-            _ => None,
-        };
-        known.filter(|_| dtype.lanes == 1).ok_or_else(|| {
+        Self::ALL.iter().copied().find(|known| known.to_dlpack() == dtype).ok_or_else(|| {
             let class = match dtype.code {
                 0 => "int",
                 1 => "uint",
