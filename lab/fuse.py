@@ -57,6 +57,7 @@ class Row:
 
 ROBOT = ((30, 512), (100, 64), (200, 12))
 POSE = [("linear", 0, 7), ("slerp", 7, 11), ("previous", 11, 12)]
+ARMS = [("linear", 0, 6), ("previous", 6, 7), ("linear", 7, 13), ("previous", 13, 14)]
 WIDE_POSE = [("linear", 0, 16), ("slerp", 16, 24), ("previous", 24, 32)]
 ROWS = [
     *(
@@ -74,10 +75,12 @@ ROWS = [
     Row("ranges 12", 4096, 256, ((512, 12),), torch.float32, POSE),
     Row("linear 64 bf16", 1024, 1024, ((1024, 64),), torch.bfloat16),
     Row("slerp 64 bf16", 1024, 1024, ((1024, 64),), torch.bfloat16, "slerp"),
+    Row("linear 14", 4096, 256, ((512, 14),), torch.float32),
+    Row("ranges 14", 4096, 256, ((512, 14),), torch.float32, ARMS),
 ]
 # What is compared with what, and how much longer it may take.
 WITHIN = {"8 streams": ("one stream", 1.2), "slerp 32": ("linear 32", 1.3), "ranges 32": ("linear 32", 1.3),
-          "ranges 12": ("linear 12", 1.3), "slerp 64 bf16": ("linear 64 bf16", 1.3)}  # fmt: skip
+          "ranges 12": ("linear 12", 1.3), "ranges 14": ("linear 14", 1.3), "slerp 64 bf16": ("linear 64 bf16", 1.3)}  # fmt: skip
 
 
 @dataclass(frozen=True)

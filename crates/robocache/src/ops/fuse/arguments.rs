@@ -95,6 +95,8 @@ pub(super) const RAGGED: u32 = 32;
 pub(super) const KEEP: u32 = 64;
 pub(super) const APART: u32 = 128;
 pub(super) const COLLECT: u32 = 256;
+pub(super) const FOURS: u32 = 512;
+pub(super) const PAIRS: u32 = 1024;
 
 pub(super) const MISSING: u8 = 0;
 pub(super) const SINGLE: u8 = 1;
@@ -222,6 +224,26 @@ fn is_near(source: &Source<'_>, out: &Output) -> bool {
         fits(dims.value_strides[1], dims.samples, op.values.dtype().size())
             && fits(out.strides[1], out.targets, out.size)
     })
+}
+
+/// How a thread reads the rows of a stream as a whole, if they are narrow enough for its registers (whole.cuh).
+pub(super) fn whole_rows(source: &Source<'_>) -> Option<u32> {
+    let (op, dims) = source.stream?;
+    let size = op.values.dtype().size();
+    // A stride along an axis of one is never used.
+    let used = |stride: isize, count: usize| if count > 1 { stride.unsigned_abs() } else { 0 };
+    let places = dims.width
+        | used(dims.value_strides[0], dims.batch)
+        | used(dims.value_strides[1], dims.samples)
+        | op.values.data() as usize / size;
+    if size > 4 || dims.value_strides[2] != 1 || dims.ranges.iter().any(|range| range.method == Method::Cubic) {
+        return None;
+    }
+    match (places.trailing_zeros(), dims.width) {
+        (2.., 1..=12) => Some(FOURS),
+        (1.., 1..=14) => Some(PAIRS),
+        _ => None,
+    }
 }
 
 /// Bytes of a row of values, where a block can bring them to shared memory 16 at a time, and how many

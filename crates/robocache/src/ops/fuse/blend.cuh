@@ -154,8 +154,9 @@ template <class T, int N> void between(const T (&a)[N], const T (&b)[N], T weigh
         for (int i = q; i < q + 4; i++) result[i] = weighted(a[i], b[i], from, to);
     }
 }
-template <int N> void between(const float (&a)[N], const float (&b)[N], float weight, float (&result)[N]) {
-    float squares[N / 2];
+// Whether quaternions and their weight are plain: then no factor vanishes, and none has to be asked for it. `squares`: of
+// the lengths of `a` and `b` in turn.
+template <int N> bool are_plain(const float (&a)[N], const float (&b)[N], float weight, float (&squares)[N / 2]) {
     u32 beyond = 0;
     #pragma unroll
     for (int q = 0; q < N / 4; q++) {
@@ -163,9 +164,10 @@ template <int N> void between(const float (&a)[N], const float (&b)[N], float we
         squares[2 * q + 1] = dot(quaternion(b, 4 * q), quaternion(b, 4 * q));
         beyond |= beyond_plain(squares[2 * q]) | beyond_plain(squares[2 * q + 1]);
     }
-    // Then no factor vanishes, and none has to be asked for it.
-    const bool plain = beyond >> 30 == 0 && !(fabsf(weight) < 0x1p-60f) && weight != 1.0f;
-    if (!plain) return between<float, N>(a, b, weight, result);
+    return beyond >> 30 == 0 && !(fabsf(weight) < 0x1p-60f) && weight != 1.0f;
+}
+template <int N>
+void between_plain(const float (&a)[N], const float (&b)[N], const float (&squares)[N / 2], float weight, float (&result)[N]) {
     #pragma unroll
     for (int q = 0; q < N; q += 4) {
         const float product = dot(quaternion(a, q), quaternion(b, q));
@@ -176,6 +178,11 @@ template <int N> void between(const float (&a)[N], const float (&b)[N], float we
         #pragma unroll
         for (int i = q; i < q + 4; i++) result[i] = fma(to, b[i], from * a[i]);
     }
+}
+template <int N> void between(const float (&a)[N], const float (&b)[N], float weight, float (&result)[N]) {
+    float squares[N / 2];
+    if (are_plain(a, b, weight, squares)) between_plain(a, b, squares, weight, result);
+    else between<float, N>(a, b, weight, result);
 }
 
 template <class T> void orthonormal(const T (&first)[3], const T (&second)[3], T (&factors)[3]) {

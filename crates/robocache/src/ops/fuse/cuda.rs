@@ -3,7 +3,7 @@
 
 use super::arguments::{
     APART, Args, CHECK, COLLECT, CUBICS, EMPTY_SEGMENT, EMPTY_STREAM, FEW, KEEP, LINE, MANY, Output, RAGGED, RICH,
-    STAGE, SegmentArgs, Source, WIDE_TARGET_LENGTHS, ZEROS, cut, room, row_bytes,
+    STAGE, SegmentArgs, Source, WIDE_TARGET_LENGTHS, ZEROS, cut, room, row_bytes, whole_rows,
 };
 use super::plan::{Plan, Sizes};
 use super::variant::{Mode, Variant};
@@ -27,7 +27,9 @@ pub(crate) static KERNELS: KernelFamily = KernelFamily {
         ("copy.cuh", include_str!("copy.cuh")),
         ("kept.cuh", include_str!("kept.cuh")),
         ("numbers.cuh", include_str!("numbers.cuh")),
+        ("pairs.cuh", include_str!("pairs.cuh")),
         ("units.cuh", include_str!("units.cuh")),
+        ("whole.cuh", include_str!("whole.cuh")),
     ],
     variants: || Variant::all().into_iter().map(Variant::number).collect(),
     entry: |number| Variant::from_number(number).entry(),
@@ -42,6 +44,9 @@ const LARGE_ARGUMENTS_SINCE: i32 = 12_010;
 const SECTOR: usize = 32;
 
 const MOST_BLOCKS: u64 = 0x7fff_ffff;
+
+/// Threads that kernels of [`Mode::Whole`] are compiled for.
+const WHOLE_THREADS: u32 = 128;
 
 /// What all streams share.
 struct Common<'a> {
@@ -269,8 +274,14 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
             kept_bytes += whole as u32;
         }
     }
-    let lean = variant;
-    let variant = if plan.columns_at.is_some() { lean.kept() } else { lean };
+    let whole = match sources {
+        [only] if mode == Mode::Rich && near => whole_rows(only),
+        _ => None,
+    };
+    let reads = whole.filter(|_| plan.collect && plan.threads <= WHOLE_THREADS);
+    // Which one it is depends on the batch, too.
+    let (plain, other) = (variant, if whole.is_some() { variant.whole() } else { variant.kept() });
+    let variant = if plan.columns_at.is_some() || reads.is_some() { other } else { plain };
     let present = |(index, source): (usize, &Source<'_>)| u32::from(source.stream.is_some()) << index;
     let flag = |condition: bool, flag: u32| if condition { flag } else { 0 };
     let mut args = Args::<STREAMS, SEGMENTS> {
@@ -297,6 +308,7 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
             | flag(plan.kept.is_some(), KEEP)
             | flag(apart, APART)
             | flag(plan.collect, COLLECT)
+            | reads.unwrap_or(0)
             | flag(stream.iter().any(|stream| !stream.lengths.is_null()), RAGGED),
         tile: plan.tile,
         tiles: plan.tiles,
@@ -326,11 +338,11 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
         // SAFETY: the views were checked against dims and live on this GPU; the framework keeps
         // them until the stream has passed.
         unsafe { launcher.launch(&KERNELS, variant.number(), grid, &args)? };
-        if launcher.only_loads() && sizes.lines {
-            // A batch of another size may take the other one.
-            let other = if variant == lean { lean.kept() } else { lean };
-            // SAFETY: as above.
-            unsafe { launcher.launch(&KERNELS, other.number(), grid, &args)? };
+        if launcher.only_loads() && (sizes.lines || whole.is_some()) {
+            for each in [plain, other] {
+                // SAFETY: as above.
+                unsafe { launcher.launch(&KERNELS, each.number(), grid, &args)? };
+            }
         }
         args.first_row += rows;
     }

@@ -17,11 +17,12 @@
 //
 // RC_OUT: type of all elements; RC_FLOAT: whether it is a float; RC_MIXED: any types instead; RC_RICH:
 // whether there are methods beside lines and copies; RC_KEPT: lines alone, with STAGE, KEEP and APART and without
-// lengths, validity and ages, see kept.cuh; RC_STAMP: i64, double, float; RC_STREAMS, RC_SEGMENTS: how many Args
+// lengths, validity and ages, see kept.cuh; RC_WHOLE: narrow rows of one stream, see whole.cuh; RC_STAMP: i64, double, float; RC_STREAMS, RC_SEGMENTS: how many Args
 // can hold; RC_ARGS_SIZE.
 #include "copy.cuh"
 #include "kept.cuh"
 #include "units.cuh"
+#include "whole.cuh"
 
 #if RC_KEPT
 
@@ -158,7 +159,7 @@ inline void write_collected(const Shared& shared, u8* out, u32 count) {
     if (last < bytes) out[last] = from[last];
 }
 
-// Blocks of 256 threads that a multiprocessor should hold without spilled registers; stamps of 8 bytes
+// Blocks of THREADS threads that a multiprocessor should hold without spilled registers; stamps of 8 bytes
 // and compilers for sm_80 and sm_120 take a few more.
 #if __CUDA_ARCH__ < 900
 const int LEAN_BLOCKS = 3, RICH_BLOCKS = 3;
@@ -167,9 +168,13 @@ const int LEAN_BLOCKS = 3, RICH_BLOCKS = 2;
 #else
 const int LEAN_BLOCKS = sizeof(Weight) == 8 ? 3 : 4, RICH_BLOCKS = sizeof(Stamp) == 4 ? 4 : __CUDA_ARCH__ < 1000 ? 3 : 2;
 #endif
-const int BLOCKS = RC_MIXED || (RC_RICH && sizeof(Weight) == 8) ? 2 : RC_RICH ? RICH_BLOCKS : LEAN_BLOCKS;
+#if RC_WHOLE
+const int THREADS = 128, BLOCKS = blocks_of_rows(Out());
+#else
+const int THREADS = 256, BLOCKS = RC_MIXED || (RC_RICH && sizeof(Weight) == 8) ? 2 : RC_RICH ? RICH_BLOCKS : LEAN_BLOCKS;
+#endif
 
-extern "C" __global__ void __launch_bounds__(256, BLOCKS) RC_ENTRY(const __grid_constant__ Args args) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) RC_ENTRY(const __grid_constant__ Args args) {
     extern __shared__ __align__(128) unsigned char memory[];
     __shared__ i64 lengths[RC_STREAMS];
     __shared__ u32 bad;
@@ -210,9 +215,15 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS) RC_ENTRY(const __grid_
     __syncthreads();
 
     u8* out = args.out + row * args.out_strides[0] + start * args.out_strides[1];
+#if RC_WHOLE
+    if (args.flags & FOURS) write_whole<4, 12>(shared, row, (u8*)shared.stamps(), count);
+    else write_whole<2, 14>(shared, row, (u8*)shared.stamps(), count);
+    write_collected(shared, out, count);
+#else
     u8* place = RC_RICH && (args.flags & COLLECT) ? (u8*)shared.stamps() : out;
     for (u32 g = 0; g < args.segments; g++) write_segment(shared, args.segment[g], first, end, row, place, count);
     if (RC_RICH && (args.flags & COLLECT)) write_collected(shared, out, count);
+#endif
 }
 
 #endif

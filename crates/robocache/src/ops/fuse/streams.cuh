@@ -66,8 +66,9 @@ struct Args {
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
 // Flags: some columns need more than two samples; some rows are shorter than others; the values of
 // a row are brought to shared memory as a whole; each warp looks at the stamps of streams of its own; results
-// are collected in shared memory, where the stamps were.
-const u32 CUBICS = 16, RAGGED = 32, KEEP = 64, APART = 128, COLLECT = 256;
+// are collected in shared memory, where the stamps were; rows are read four or two
+// numbers at a time (whole.cuh).
+const u32 CUBICS = 16, RAGGED = 32, KEEP = 64, APART = 128, COLLECT = 256, FOURS = 512, PAIRS = 1024;
 
 // What the block computes in; a stream that needs less rounds to float on its own.
 #if RC_MIXED

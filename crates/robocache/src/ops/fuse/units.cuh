@@ -4,6 +4,7 @@
 #pragma once
 #include "blend.cuh"
 #include "numbers.cuh"
+#include "pairs.cuh"
 
 #if RC_RICH
 
@@ -87,10 +88,9 @@ template <class W, int WIDE> void write_methods(const Args& args, const Part& pa
     switch (part.segment.method) {
         case SLERP:
 #if !RC_MIXED
-            // Two at once, where an access takes them: what depends on the weight alone is found once.
             if constexpr (sizeof(Out) == 2) {
                 if (part.segment.together == 8) {
-                    make_units<SLERP, W, 8, 8, 1>(args, part);
+                    make_pairs<false>(args, part);
                     break;
                 }
             }

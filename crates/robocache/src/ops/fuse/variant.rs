@@ -15,10 +15,12 @@ pub(super) enum Mode {
     Mixed,
     /// Lines alone, of streams that are in shared memory as a whole; the plan tells where that is possible.
     Kept,
+    /// Every method but cubic, of one narrow stream whose rows threads make as a whole.
+    Whole,
 }
 
-const MODES: [(Mode, &str); 4] =
-    [(Mode::Lean, "lean"), (Mode::Rich, "rich"), (Mode::Mixed, "mixed"), (Mode::Kept, "kept")];
+const MODES: [(Mode, &str); 5] =
+    [(Mode::Lean, "lean"), (Mode::Rich, "rich"), (Mode::Mixed, "mixed"), (Mode::Kept, "kept"), (Mode::Whole, "whole")];
 /// The elements that kernels are compiled for: floats, and what integers are copied as.
 const CELLS: [(&str, &str); 8] = [
     ("float16", "rc::f16"),
@@ -49,6 +51,7 @@ impl Variant {
             all.extend((0..4).map(|out| Self { mode: Mode::Rich as u8, out, stamp }));
             all.push(Self { mode: Mode::Mixed as u8, out: 0, stamp });
             all.extend((0..4).map(|out| Self { mode: Mode::Kept as u8, out, stamp }));
+            all.extend((0..3).map(|out| Self { mode: Mode::Whole as u8, out, stamp }));
         }
         all
     }
@@ -70,6 +73,11 @@ impl Variant {
     /// The kernel of [`Mode::Kept`] for the same elements, which must be floats, and stamps.
     pub(super) fn kept(self) -> Self {
         Self { mode: Mode::Kept as u8, ..self }
+    }
+
+    /// The kernel of [`Mode::Whole`] for the same elements, which must be floats of at most 4 bytes, and stamps.
+    pub(super) fn whole(self) -> Self {
+        Self { mode: Mode::Whole as u8, ..self }
     }
 
     pub(super) fn number(self) -> u32 {
@@ -112,8 +120,9 @@ impl Variant {
             format!("-DRC_OUT={}", self.out().1),
             format!("-DRC_FLOAT={}", u8::from(self.out < 4)),
             format!("-DRC_MIXED={}", u8::from(mode == Mode::Mixed)),
-            format!("-DRC_RICH={}", u8::from(matches!(mode, Mode::Rich | Mode::Mixed))),
+            format!("-DRC_RICH={}", u8::from(matches!(mode, Mode::Rich | Mode::Mixed | Mode::Whole))),
             format!("-DRC_KEPT={}", u8::from(mode == Mode::Kept)),
+            format!("-DRC_WHOLE={}", u8::from(mode == Mode::Whole)),
             format!("-DRC_STAMP={}", self.stamp().1),
             format!("-DRC_STREAMS={streams}"),
             format!("-DRC_SEGMENTS={segments}"),
