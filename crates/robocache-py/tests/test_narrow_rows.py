@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 import robocache as rc
-from agreement import assert_same, compare, random_call
+from agreement import compare, random_call
 from helpers import STAMPS, scaled
 from test_cuda_agreement import DEVICE, seeded, some_layouts
 
@@ -51,31 +55,41 @@ def test_random_ranges_of_narrow_rows(dtype, stamps):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_pairs_of_quaternions_of_unusual_length(dtype):
-    """Zero, tiny, huge, infinite and no numbers, beside usual ones; weights of 0 and 1 and none."""
+    """Zero, tiny, huge, infinite and no numbers, beside usual ones; weights of 0, 1 and hardly more, and none."""
     rng = seeded("pairs", dtype)
-    values = torch.from_numpy(rng.normal(size=(40, 50, 24)))
+    batch, samples = 300, 40
+    values = torch.from_numpy(rng.normal(size=(batch, samples, 24)))
     for scale in (0.0, 1e-30, 1e-5, 1e4, 1e30, np.inf, np.nan):
-        where = torch.from_numpy(rng.random((40, 50, 6)) < 0.05).repeat_interleave(4, 2)
-        values = torch.where(where, values * scale, values)
-    times = torch.arange(50.0).expand(40, 50)
-    targets = torch.from_numpy(rng.uniform(-1, 51, (40, 77)))
-    targets[:, ::3] = targets[:, ::3].round()
-    targets[:, 5] = torch.nan
-    for method in ("slerp", [("slerp", 0, 16), ("linear", 16, 24)]):
-        call = {"values": values.to(getattr(torch, dtype)), "times": times.contiguous(),
-                "targets": targets.float(), "method": method}  # fmt: skip
-        for extrapolate in EXTRAPOLATE[:2]:
-            compare({**call, "extrapolate": extrapolate}, {}, DEVICE, rng)
+        where = rng.random((batch, samples, 6)) < 0.02
+        values = torch.where(
+            torch.from_numpy(where).repeat_interleave(4, 2), values * scale, values
+        )
+    times = torch.arange(float(samples), dtype=torch.float64).repeat(batch, 1)
+    # As many targets for each thread that some make an odd number of them, and others an even one.
+    for steps in (200, 171):
+        targets = rng.uniform(-1, samples + 1, (batch, steps))
+        targets[:, ::5] = targets[:, ::5].round()
+        targets[:, 1::5] = np.nextafter(targets[:, 1::5].round(), np.inf)
+        targets[:, 2::5] = np.nextafter(targets[:, 2::5].round(), -np.inf)
+        targets[:, 7] = np.nan
+        call = {
+            "values": values.to(getattr(torch, dtype)),
+            "times": times,
+            "targets": torch.from_numpy(targets),
+        }
+        for method in ("slerp", [("slerp", 0, 16), ("linear", 16, 24)]):
+            for extrapolate in ("clamp", "nan"):
+                compare({**call, "method": method, "extrapolate": extrapolate}, {}, DEVICE, rng)
 
 
 def spacings(rng: np.random.Generator, count: int) -> dict[str, np.ndarray]:
     """Gaps between stamps that are nothing like a clock's."""
-    burst = np.where(np.arange(count) % 50 == 0, 100_000_000, 1_000)
+    growth = 1e9 ** (np.arange(count) / max(count - 1, 1))
     return {
         "clock": np.full(count, 1_000_000),
-        "doubling": np.cumprod(np.full(count, 1.01)).astype(np.int64) * 1_000,
-        "halving": np.cumprod(np.full(count, 1.01))[::-1].astype(np.int64) * 1_000,
-        "bursts": burst,
+        "slower and slower": growth.astype(np.int64),
+        "faster and faster": growth[::-1].astype(np.int64),
+        "bursts": np.where(np.arange(count) % 50 == 0, 100_000_000, 1_000),
         "one far away": np.where(np.arange(count) == count // 3, 10**12, 1_000_000),
         "all but equal": (rng.random(count) < 0.01).astype(np.int64),
         "equal": np.zeros(count, np.int64),
@@ -97,30 +111,82 @@ def test_stamps_of_any_spacing(count, stamps):
         targets[:, ::4] = low[:, ::4]
         targets[:, :2] = [exact[0] - 1, exact[-1] + 1]
         values = torch.from_numpy(rng.normal(size=(3, count, 5))).float()
-        for method in ("linear", "nearest", [("linear", 0, 4), ("previous", 4, 5)]):
+        for method in ("linear", [("linear", 0, 3), ("nearest", 3, 5)]):
             call = {"values": values, "times": times, "targets": torch.from_numpy(targets),
                     "method": method}  # fmt: skip
             compare(call, {}, DEVICE, rng, context=(name, method))
 
 
-def test_a_graph_of_another_batch_than_that_of_the_warmup():
-    """Small and large batches of narrow rows take different kernels: both are loaded."""
-    method = [("linear", 0, 7), ("slerp", 7, 11), ("previous", 11, 12)]
-    rng = np.random.default_rng(3)
+CHILD = """
+import sys
+import torch
+import robocache as rc
+from agreement import assert_same
 
-    def inputs(batch: int) -> tuple[torch.Tensor, ...]:
-        times = np.sort(rng.random((batch, 30)), axis=1)
-        targets = np.sort(rng.random((batch, 20)), axis=1)
-        values = rng.normal(size=(batch, 30, 12))
-        return tuple(torch.from_numpy(x).float().to(DEVICE) for x in (values, times, targets))
+METHOD = [("linear", 0, 7), ("slerp", 7, 11), ("previous", 11, 12)]
 
-    for warm, captured in ((1, 2000), (2000, 1)):
-        rc.warmup("resample", *inputs(warm), method=method)
-        static = inputs(captured)
-        out = torch.empty(captured, 20, 12, device=DEVICE)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            rc.resample(*static, method=method, out=out)
-        graph.replay()
-        torch.cuda.synchronize()
-        assert_same(out.cpu(), rc.resample(*(x.cpu() for x in static), method=method))
+
+def inputs(batch):
+    times, targets = torch.rand(batch, 30).sort(1)[0], torch.rand(batch, 20).sort(1)[0]
+    return tuple(x.cuda() for x in (torch.randn(batch, 30, 12), times, targets))
+
+
+def captured(static, out):
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        rc.resample(*static, method=METHOD, out=out)
+    graph.replay()
+    torch.cuda.synchronize()
+
+
+warm, batch = map(int, sys.argv[1:])
+rc.warmup("resample", *inputs(warm), method=METHOD)
+static, out = inputs(batch), torch.empty(batch, 20, 12, device="cuda")
+captured(static, out)
+assert_same(out.cpu(), rc.resample(*(x.cpu() for x in static), method=METHOD))
+print("ok")
+"""
+
+
+@pytest.mark.parametrize(("warm", "batch"), [(1, 2000), (2000, 1)])
+def test_a_graph_of_another_batch_than_that_of_the_warmup(warm, batch):
+    """Small and large batches of narrow rows take different kernels: both are loaded. In a process that has loaded none."""
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, str(warm), str(batch)],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        cwd=Path(__file__).parent,
+    )
+    assert done.stdout == "ok\n", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("stamps", STAMPS)
+def test_stamps_that_no_guess_fits(stamps):
+    """Spans that overflow, vanish or fill all numbers; and, unchecked, stamps in no order: these do no harm."""
+    if stamps == "int64":
+        rows = [[-(2**63), 0, 2**63 - 1], [2**63 - 3, 2**63 - 2, 2**63 - 1], [-5, -5, 2**62]]
+    else:
+        tiny, huge = np.finfo(stamps).tiny, float(np.finfo(stamps).max)
+        rows = [[-huge, 0.0, huge], [0.0, tiny / 4, tiny], [-huge, -huge / 2, 1.0]]
+    times = np.array(rows, stamps)
+    targets = np.concatenate([times, times[:, 1:], times[:, :1]], 1)
+    values = torch.from_numpy(np.random.default_rng(5).normal(size=(3, 3, 4))).float()
+    call = {
+        "values": values,
+        "targets": torch.from_numpy(targets),
+        "method": [("linear", 0, 3), ("nearest", 3, 4)],
+    }
+    rng = np.random.default_rng(6)
+    compare({**call, "times": torch.from_numpy(times), "check": False}, {}, DEVICE, rng)
+    for _ in range(20):
+        mixed = rng.permutation(np.concatenate([times] * 30, 1), axis=1)
+        many = values.repeat(1, 30, 1).to(DEVICE)
+        moved_call = {
+            **call,
+            "values": many,
+            "times": torch.from_numpy(mixed).to(DEVICE),
+            "check": False,
+        }
+        rc.resample(**{**moved_call, "targets": call["targets"].to(DEVICE)})
+    rc.synchronize()

@@ -96,7 +96,6 @@ pub(super) const KEEP: u32 = 64;
 pub(super) const APART: u32 = 128;
 pub(super) const COLLECT: u32 = 256;
 pub(super) const FOURS: u32 = 512;
-pub(super) const PAIRS: u32 = 1024;
 
 pub(super) const MISSING: u8 = 0;
 pub(super) const SINGLE: u8 = 1;
@@ -226,7 +225,7 @@ fn is_near(source: &Source<'_>, out: &Output) -> bool {
     })
 }
 
-/// How a thread reads the rows of a stream as a whole, if they are narrow enough for its registers (whole.cuh).
+/// Flags for a stream whose rows are narrow enough for a thread's registers (whole.cuh).
 pub(super) fn whole_rows(source: &Source<'_>) -> Option<u32> {
     let (op, dims) = source.stream?;
     let size = op.values.dtype().size();
@@ -241,7 +240,7 @@ pub(super) fn whole_rows(source: &Source<'_>) -> Option<u32> {
     }
     match (places.trailing_zeros(), dims.width) {
         (2.., 1..=12) => Some(FOURS),
-        (1.., 1..=14) => Some(PAIRS),
+        (1.., 1..=14) => Some(0),
         _ => None,
     }
 }

@@ -6,7 +6,7 @@ use super::arguments::{
     STAGE, SegmentArgs, Source, WIDE_TARGET_LENGTHS, ZEROS, cut, room, row_bytes, whole_rows,
 };
 use super::plan::{Plan, Sizes};
-use super::variant::{Mode, Variant};
+use super::variant::{Mode, Variant, WHOLE_THREADS};
 use super::{Dims, Fuse};
 use crate::cuda::{Finding, Grid, KernelFamily, Launcher};
 use crate::ops::resample::{Dims as StreamDims, Extrapolate, Method, Resample, Scale, strides};
@@ -44,9 +44,6 @@ const LARGE_ARGUMENTS_SINCE: i32 = 12_010;
 const SECTOR: usize = 32;
 
 const MOST_BLOCKS: u64 = 0x7fff_ffff;
-
-/// Threads that kernels of [`Mode::Whole`] are compiled for.
-const WHOLE_THREADS: u32 = 128;
 
 /// What all streams share.
 struct Common<'a> {
@@ -275,7 +272,7 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
         }
     }
     let whole = match sources {
-        [only] if mode == Mode::Rich && near => whole_rows(only),
+        [only] if mode == Mode::Rich && near && used > 1 => whole_rows(only),
         _ => None,
     };
     let reads = whole.filter(|_| plan.collect && plan.threads <= WHOLE_THREADS);
@@ -339,10 +336,9 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
         // them until the stream has passed.
         unsafe { launcher.launch(&KERNELS, variant.number(), grid, &args)? };
         if launcher.only_loads() && (sizes.lines || whole.is_some()) {
-            for each in [plain, other] {
-                // SAFETY: as above.
-                unsafe { launcher.launch(&KERNELS, each.number(), grid, &args)? };
-            }
+            let other = if variant == plain { other } else { plain };
+            // SAFETY: as above.
+            unsafe { launcher.launch(&KERNELS, other.number(), grid, &args)? };
         }
         args.first_row += rows;
     }

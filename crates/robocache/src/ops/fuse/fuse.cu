@@ -17,8 +17,8 @@
 //
 // RC_OUT: type of all elements; RC_FLOAT: whether it is a float; RC_MIXED: any types instead; RC_RICH:
 // whether there are methods beside lines and copies; RC_KEPT: lines alone, with STAGE, KEEP and APART and without
-// lengths, validity and ages, see kept.cuh; RC_WHOLE: narrow rows of one stream, see whole.cuh; RC_STAMP: i64, double, float; RC_STREAMS, RC_SEGMENTS: how many Args
-// can hold; RC_ARGS_SIZE.
+// lengths, validity and ages, see kept.cuh; RC_WHOLE: narrow rows of one stream, see whole.cuh, by blocks of
+// RC_WHOLE_THREADS at most; RC_STAMP: i64, double, float; RC_STREAMS, RC_SEGMENTS: how many Args can hold; RC_ARGS_SIZE.
 #include "copy.cuh"
 #include "kept.cuh"
 #include "units.cuh"
@@ -169,7 +169,7 @@ const int LEAN_BLOCKS = 3, RICH_BLOCKS = 2;
 const int LEAN_BLOCKS = sizeof(Weight) == 8 ? 3 : 4, RICH_BLOCKS = sizeof(Stamp) == 4 ? 4 : __CUDA_ARCH__ < 1000 ? 3 : 2;
 #endif
 #if RC_WHOLE
-const int THREADS = 128, BLOCKS = blocks_of_rows(Out());
+const int THREADS = RC_WHOLE_THREADS, BLOCKS = blocks_of_rows(Out());
 #else
 const int THREADS = 256, BLOCKS = RC_MIXED || (RC_RICH && sizeof(Weight) == 8) ? 2 : RC_RICH ? RICH_BLOCKS : LEAN_BLOCKS;
 #endif

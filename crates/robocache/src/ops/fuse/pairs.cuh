@@ -26,12 +26,12 @@ inline void ask(const Part& part, u32 t, Pair& pair) {
 }
 
 // Writes the pair of a target, if it is a plain one (blend.cuh) or, with OTHERS, if it is none. Tells whether it is plain.
-template <bool OTHERS> bool make_pair(const Args& args, const Part& part, u32 t, const Pair& pair) {
+template <class Cell, bool OTHERS> bool make_pair(const Args& args, const Part& part, u32 t, const Pair& pair) {
     float first[8], second[8], squares[4], result[8];
     #pragma unroll
     for (int i = 0; i < 4; i++) {
-        Group<Out>::widen(pair.first.words + i, first + 2 * i);
-        Group<Out>::widen(pair.second.words + i, second + 2 * i);
+        Group<Cell>::widen(pair.first.words + i, first + 2 * i);
+        Group<Cell>::widen(pair.second.words + i, second + 2 * i);
     }
     const bool plain = are_plain(first, second, pair.weight, squares);
     if (!OTHERS) between_plain(first, second, squares, pair.weight, result);
@@ -41,7 +41,7 @@ template <bool OTHERS> bool make_pair(const Args& args, const Part& part, u32 t,
     return plain;
 }
 
-template <bool OTHERS> void make_pairs(const Args& args, const Part& part) {
+template <class Cell, bool OTHERS> void make_pairs(const Args& args, const Part& part) {
     u32 t = part.t;
     if (t >= part.count) return;
     Pair one, other;
@@ -49,14 +49,14 @@ template <bool OTHERS> void make_pairs(const Args& args, const Part& part) {
     ask(part, t, one);
     while (true) {
         ask(part, min(t + part.step, part.count - 1), other);
-        all &= make_pair<OTHERS>(args, part, t, one);
+        all &= make_pair<Cell, OTHERS>(args, part, t, one);
         if ((t += part.step) >= part.count) break;
         ask(part, min(t + part.step, part.count - 1), one);
-        all &= make_pair<OTHERS>(args, part, t, other);
+        all &= make_pair<Cell, OTHERS>(args, part, t, other);
         if ((t += part.step) >= part.count) break;
     }
     if constexpr (!OTHERS) {
-        if (!all) make_pairs<true>(args, part);
+        if (!all) make_pairs<Cell, true>(args, part);
     }
 }
 

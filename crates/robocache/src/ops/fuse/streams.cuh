@@ -66,9 +66,9 @@ struct Args {
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
 // Flags: some columns need more than two samples; some rows are shorter than others; the values of
 // a row are brought to shared memory as a whole; each warp looks at the stamps of streams of its own; results
-// are collected in shared memory, where the stamps were; rows are read four or two
-// numbers at a time (whole.cuh).
-const u32 CUBICS = 16, RAGGED = 32, KEEP = 64, APART = 128, COLLECT = 256, FOURS = 512, PAIRS = 1024;
+// are collected in shared memory, where the stamps were; rows are read four numbers
+// at a time instead of two (whole.cuh).
+const u32 CUBICS = 16, RAGGED = 32, KEEP = 64, APART = 128, COLLECT = 256, FOURS = 512;
 
 // What the block computes in; a stream that needs less rounds to float on its own.
 #if RC_MIXED
@@ -129,9 +129,16 @@ Judge judge(const Args& args, u32 s, u32 flags) {
     return {args.reporter, args.code | u64(s) << 16, 0, flags, args.extrapolate};
 }
 
+// Kernels that wait for memory gain nothing from a quicker search, and have no registers for it.
+#if RC_RICH && !RC_MIXED
+typedef Even<Stamp> NearStamps;
+#else
+typedef Staged<Stamp> NearStamps;
+#endif
+
 template <bool STAGED> auto row_of(const Shared& shared, u32 s, i64 row) {
     const StreamArgs& stream = shared.args.stream[s];
-    if constexpr (STAGED) return Staged<Stamp>{shared.stamps() + stream.staged, i32(shared.lengths[s])};
+    if constexpr (STAGED) return NearStamps{shared.stamps() + stream.staged, i32(shared.lengths[s])};
     else return Stamps<Stamp>{stream.times + row * stream.time_strides[0], stream.time_strides[1], shared.lengths[s]};
 }
 

@@ -90,7 +90,7 @@ template <class W, int WIDE> void write_methods(const Args& args, const Part& pa
 #if !RC_MIXED
             if constexpr (sizeof(Out) == 2) {
                 if (part.segment.together == 8) {
-                    make_pairs<false>(args, part);
+                    make_pairs<Out, false>(args, part);
                     break;
                 }
             }

@@ -19,6 +19,9 @@ pub(super) enum Mode {
     Whole,
 }
 
+/// Threads that kernels of [`Mode::Whole`] are compiled for.
+pub(super) const WHOLE_THREADS: u32 = 128;
+
 const MODES: [(Mode, &str); 5] =
     [(Mode::Lean, "lean"), (Mode::Rich, "rich"), (Mode::Mixed, "mixed"), (Mode::Kept, "kept"), (Mode::Whole, "whole")];
 /// The elements that kernels are compiled for: floats, and what integers are copied as.
@@ -123,6 +126,7 @@ impl Variant {
             format!("-DRC_RICH={}", u8::from(matches!(mode, Mode::Rich | Mode::Mixed | Mode::Whole))),
             format!("-DRC_KEPT={}", u8::from(mode == Mode::Kept)),
             format!("-DRC_WHOLE={}", u8::from(mode == Mode::Whole)),
+            format!("-DRC_WHOLE_THREADS={WHOLE_THREADS}"),
             format!("-DRC_STAMP={}", self.stamp().1),
             format!("-DRC_STREAMS={streams}"),
             format!("-DRC_SEGMENTS={segments}"),

@@ -8,9 +8,9 @@
 
 #if RC_WHOLE
 
-// Blocks of 128 threads that a multiprocessor should hold without spilled registers.
+// Blocks that a multiprocessor should hold without spilled registers.
 template <class T> constexpr int blocks_of_rows(T) { return sizeof(Stamp) == 4 ? 8 : 7; }
-constexpr int blocks_of_rows(f16) { return 6; }
+constexpr int blocks_of_rows(f16) { return 5; }
 
 // The numbers of a row in registers, which have no index: PER of them in an access, MOST in all.
 template <int PER, int MOST> struct Whole {
@@ -23,6 +23,11 @@ template <int PER, int MOST> struct Whole {
         for (int v = 0; v < UNITS; v++)
             if (v < units) load_words(place + v * int(sizeof(Vector)), vectors[v]);
     }
+    static void narrow(const Weight (&numbers)[PER], Vector& to) {
+        typedef Group<Out> Group;
+        #pragma unroll
+        for (int g = 0; g < Vector::COUNT / Group::WORDS; g++) Group::narrow(numbers + g * Group::NUMBERS, to.words + g * Group::WORDS);
+    }
     void widen(Weight (&numbers)[MOST]) const {
         typedef Group<Out> Group;
         #pragma unroll
@@ -34,11 +39,11 @@ template <int PER, int MOST> struct Whole {
     }
 };
 
-// N numbers of a row from `start` on, by halves.
 template <int STEP, int LEFT> void halve(const Weight (&row)[LEFT], u32 start, Weight (&to)[LEFT - STEP]) {
     #pragma unroll
     for (int i = 0; i < LEFT - STEP; i++) to[i] = start & STEP ? row[i + STEP] : row[i];
 }
+// N numbers of a row from `start` on, by halves.
 template <int N, int MOST> void cut_out(const Weight (&row)[MOST], u32 start, Weight (&to)[N]) {
     Weight all[N + 15], eight[N + 7], four[N + 3], two[N + 1];
     #pragma unroll
@@ -74,14 +79,23 @@ struct Columns {
     }
 };
 
+// The bits of a word whose numbers, the first of which is that of column `c`, have their bit in `columns`.
+inline u32 mask_of(u32 columns, int c) {
+    const u32 first = columns >> c & 1 ? ~0u : 0;
+    if (sizeof(Out) == 4) return first;
+    return first & 0xffffu | (columns >> (c + 1) & 1 ? 0xffff0000u : 0);
+}
+
 // Writes the rows of the tile's targets to `to`, one behind the other.
 template <int PER, int MOST> void write_whole(const Shared& shared, i64 row, u8* to, u32 count) {
     typedef Whole<PER, MOST> Row;
     const Args& args = shared.args;
     const StreamArgs& stream = args.stream[0];
     const u8* values = shared.far(stream, row);
-    const u32 stride = u32(stream.value_strides[1]), bytes = u32(args.out_strides[1]), units = bytes / u32(sizeof(typename Row::Vector));
+    const u32 stride = u32(stream.value_strides[1]), bytes = u32(args.out_strides[1]);
+    const u32 units = bytes / u32(sizeof(typename Row::Vector));
     const Columns columns(args);
+    const typename Row::Vector none = missing<Out, typename Row::Vector>(args.missing);
     for (u32 t = threadIdx.x; t < count; t += blockDim.x) {
         const Pick pick = shared.picks[t];
         Row near, far;
@@ -108,13 +122,17 @@ template <int PER, int MOST> void write_whole(const Shared& shared, i64 row, u8*
                 #pragma unroll
                 for (int i = 0; i < PER; i++) numbers[i] = line(first[v * PER + i], second[v * PER + i], weight);
             }
+            typename Row::Vector result;
+            Row::narrow(numbers, result);
             #pragma unroll
-            for (int i = 0; i < PER; i++) {
-                const int c = v * PER + i;
-                const Weight copied = weight == weight ? later >> c & 1 ? second[c] : first[c] : weight;
-                numbers[i] = columns.lines >> c & 1 ? numbers[i] : copied;
+            for (int w = 0; w < Row::Vector::COUNT; w++) {
+                const int c = v * PER + w * Group<Out>::NUMBERS;
+                // As they are: copies keep their bits.
+                const u32 taken = mask_of(later, c), copied = near.vectors[v].words[w] & ~taken | far.vectors[v].words[w] & taken;
+                const u32 made = mask_of(columns.lines, c);
+                result.words[w] = result.words[w] & made | (weight == weight ? copied : none.words[w]) & ~made;
             }
-            store_as<Out, Weight, PER>(own + v * int(sizeof(typename Row::Vector)), numbers);
+            *(typename Raw<int(sizeof(result))>::Type*)(own + v * int(sizeof(result))) = result.raw;
         }
         for (u32 g = 0; g < args.segments; g++) {
             const SegmentArgs& segment = args.segment[g];

@@ -25,6 +25,9 @@ template <class S> struct Staged {
     S at(i32 index) const { return data[index]; }
 };
 
+// The same of a clock, whose stamps are nearly evenly spaced.
+template <class S> struct Even : Staged<S> {};
+
 // later - earlier for later >= earlier, exact for integers.
 inline u64 gap(i64 earlier, i64 later) { return u64(later) - u64(earlier); }
 inline double gap(double earlier, double later) { return later - earlier; }
@@ -85,32 +88,42 @@ template <class Row, class S> typename Row::Index count_until(const Row& stamps,
     return count;
 }
 
+// The same in shared memory, where waiting is short: fewer instructions instead.
+template <class S> i32 count_until(const Staged<S>& stamps, S target) {
+    i32 count = 0;
+    for (i32 step = stamps.length > 0 ? 1 << (31 - __clz(stamps.length)) : 0; step > 0; step >>= 1) {
+        const i32 next = count + step;
+        if (next <= stamps.length && !(target < stamps.at(next - 1))) count = next;
+    }
+    return count;
+}
+
 // How far `target` lies between two stamps, about.
-inline float share(i64 target, i64 first, i64 second) { return __fdividef(float(gap(first, target)), float(gap(first, second))); }
-inline float share(double target, double first, double second) { return __fdividef(float(target - first), float(second - first)); }
+inline float share(i64 target, i64 first, i64 second) {
+    return __fdividef(float(gap(first, target)), float(gap(first, second)));
+}
+inline float share(double target, double first, double second) {
+    return __fdividef(float(target - first), float(second - first));
+}
 inline float share(float target, float first, float second) { return __fdividef(target - first, second - first); }
 
-// The same in shared memory. Stamps of a clock are nearly evenly spaced: where a target would be if they were so is a good
-// place to begin, from where steps double until they are beyond it.
-template <class S> i32 count_until(const Staged<S>& stamps, S target) {
+// The same from where a target would be if stamps were evenly spaced, by steps that double until they are beyond it: a
+// look or two, where that is about so.
+template <class S> i32 count_until(const Even<S>& stamps, S target) {
     i32 low = 0, high = stamps.length - 1;
     if (high < 0) return 0;
     const S first = stamps.at(0), last = stamps.at(high);
     if (target < first) return 0;
     if (!(target < last)) return stamps.length;
-    // From here on: first <= stamps[low] <= target < stamps[high].
-    i32 guess = min(max(i32(share(target, first, last) * float(high)), 0), high - 1);
+    // From here on: stamps[low] <= target < stamps[high].
+    const i32 guess = min(max(i32(share(target, first, last) * float(high)), 0), high - 1);
     const bool beyond = target < stamps.at(guess);
     if (beyond) high = guess; else low = guess;
     for (i32 step = 1; high - low > step; step *= 2) {
         const i32 probe = beyond ? high - step : low + step;
-        if (target < stamps.at(probe)) {
-            high = probe;
-            if (!beyond) break;
-        } else {
-            low = probe;
-            if (beyond) break;
-        }
+        const bool before = target < stamps.at(probe);
+        if (before) high = probe; else low = probe;
+        if (before != beyond) break;
     }
     while (high - low > 1) {
         const i32 middle = (low + high) >> 1;
