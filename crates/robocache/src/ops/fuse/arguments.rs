@@ -234,7 +234,7 @@ pub(super) fn whole_rows(source: &Source<'_>) -> Option<u32> {
     let places = dims.width
         | used(dims.value_strides[0], dims.batch)
         | used(dims.value_strides[1], dims.samples)
-        | op.values.data() as usize / size;
+        | (op.values.data() as usize / size);
     if size > 4 || dims.value_strides[2] != 1 || dims.ranges.iter().any(|range| range.method == Method::Cubic) {
         return None;
     }
