@@ -225,12 +225,15 @@ fn is_near(source: &Source<'_>, out: &Output) -> bool {
     })
 }
 
+/// A stride in numbers; along an axis of one it is never used.
+fn used(stride: isize, count: usize) -> usize {
+    if count > 1 { stride.unsigned_abs() } else { 0 }
+}
+
 /// Flags for a stream whose rows are narrow enough for a thread's registers (whole.cuh).
 pub(super) fn whole_rows(source: &Source<'_>) -> Option<u32> {
     let (op, dims) = source.stream?;
     let size = op.values.dtype().size();
-    // A stride along an axis of one is never used.
-    let used = |stride: isize, count: usize| if count > 1 { stride.unsigned_abs() } else { 0 };
     let places = dims.width
         | used(dims.value_strides[0], dims.batch)
         | used(dims.value_strides[1], dims.samples)
@@ -285,8 +288,6 @@ fn unit(range: &ColumnRange, source: &Source<'_>, mode: Mode, out: &Output, near
     let Some((op, dims)) = source.stream else { return (1, 1) };
     let size = op.values.dtype().size();
     let most = 16 / size.max(out.size);
-    // In numbers; a stride along an axis of one is never used.
-    let used = |stride: isize, count: usize| if count > 1 { stride.unsigned_abs() } else { 0 };
     let width = range.end - range.start;
     let places = range.start
         | width

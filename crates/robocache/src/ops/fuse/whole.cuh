@@ -1,7 +1,7 @@
 // Narrow rows of several methods (RC_WHOLE): a thread makes all numbers of a target, so that the rows of its two samples are
 // read in vectors wherever ranges of columns begin, and what a target needs is looked up once. Results are collected.
-// Host twin: mixed.rs (apply). Preconditions: one stream without cubics, whose rows are dense, hold at most 12 or 14 numbers
-//   (FOURS, PAIRS), and allow accesses of so many at a time; COLLECT.
+// Host twin: mixed.rs (apply). Preconditions: one stream without cubics, whose rows are dense and allow accesses of four
+//   numbers and hold at most 12 (FOURS), or of two and at most 14; COLLECT.
 #pragma once
 #include "copy.cuh"
 #include "units.cuh"
@@ -26,7 +26,8 @@ template <int PER, int MOST> struct Whole {
     static void narrow(const Weight (&numbers)[PER], Vector& to) {
         typedef Group<Out> Group;
         #pragma unroll
-        for (int g = 0; g < Vector::COUNT / Group::WORDS; g++) Group::narrow(numbers + g * Group::NUMBERS, to.words + g * Group::WORDS);
+        for (int g = 0; g < Vector::COUNT / Group::WORDS; g++)
+            Group::narrow(numbers + g * Group::NUMBERS, to.words + g * Group::WORDS);
     }
     void widen(Weight (&numbers)[MOST]) const {
         typedef Group<Out> Group;
@@ -128,8 +129,8 @@ template <int PER, int MOST> void write_whole(const Shared& shared, i64 row, u8*
             for (int w = 0; w < Row::Vector::COUNT; w++) {
                 const int c = v * PER + w * Group<Out>::NUMBERS;
                 // As they are: copies keep their bits.
-                const u32 taken = mask_of(later, c), copied = near.vectors[v].words[w] & ~taken | far.vectors[v].words[w] & taken;
-                const u32 made = mask_of(columns.lines, c);
+                const u32 made = mask_of(columns.lines, c), taken = mask_of(later, c);
+                const u32 copied = near.vectors[v].words[w] & ~taken | far.vectors[v].words[w] & taken;
                 result.words[w] = result.words[w] & made | (weight == weight ? copied : none.words[w]) & ~made;
             }
             *(typename Raw<int(sizeof(result))>::Type*)(own + v * int(sizeof(result))) = result.raw;
