@@ -1,25 +1,14 @@
 //! Pictures on their way into the cache: made smaller once, and encoded.
 
-use fast_image_resize::images::{Image, ImageRef};
-use fast_image_resize::{PixelType, ResizeAlg, ResizeOptions, Resizer};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use robocache::{Error, ErrorKind, Result, ensure};
-
-/// Height and width.
-pub(crate) type Size = (usize, usize);
+pub(crate) use robocache_resize::Size;
 
 /// Resizes 8-bit pixels `[height, width, channels]` with an antialiasing filter.
 pub(crate) fn resize(pixels: &[u8], from: Size, to: Size, channels: usize) -> Result<Vec<u8>> {
-    let kind = match channels {
-        1 => PixelType::U8,
-        2 => PixelType::U8x2,
-        3 => PixelType::U8x3,
-        4 => PixelType::U8x4,
-        _ => return Err(Error::invalid("channels", format!("expected 1 to 4, got {channels}"))),
-    };
-    // Alpha is a channel like others here.
-    let filter = ResizeAlg::Convolution(fast_image_resize::FilterType::Bilinear);
-    resize_with(pixels, from, to, kind, &ResizeOptions::new().resize_alg(filter).use_alpha(false))
+    ensure!((1..=4).contains(&channels), "channels", "expected 1 to 4, got {channels}");
+    robocache_resize::resize(pixels, from, to, channels)
+        .map_err(|what| Error::new(ErrorKind::InvalidArgument, format!("cannot resize a picture: {what}")))
 }
 
 /// Resizes distances (little-endian `u16`): a mean of two surfaces would be neither, so the nearest
@@ -35,16 +24,6 @@ pub(crate) fn resize_depth(pixels: &[u8], from: Size, to: Size) -> Result<Vec<u8
         }
     }
     Ok(out)
-}
-
-fn resize_with(pixels: &[u8], from: Size, to: Size, kind: PixelType, options: &ResizeOptions) -> Result<Vec<u8>> {
-    let failed = |what: String| Error::new(ErrorKind::InvalidArgument, format!("cannot resize a picture: {what}"));
-    let side = |size: usize| u32::try_from(size).map_err(|error| failed(error.to_string()));
-    let source =
-        ImageRef::new(side(from.1)?, side(from.0)?, pixels, kind).map_err(|error| failed(error.to_string()))?;
-    let mut target = Image::new(side(to.1)?, side(to.0)?, kind);
-    Resizer::new().resize(&source, &mut target, options).map_err(|error| failed(error.to_string()))?;
-    Ok(target.into_vec())
 }
 
 /// The resolution of colour in a JPEG.
