@@ -94,12 +94,25 @@ pub(crate) fn python_tests(workspace: &Workspace, venv: Option<&Venv>, args: &[S
             let fake = fake_driver(workspace, report);
             report.step("python tests", || {
                 let mut pytest = venv.python(workspace);
-                pytest.args(["-m", "pytest"]).args(args).envs(fake);
+                pytest.args(["-m", "pytest"]).args(side_by_side(args)).args(args).envs(fake);
                 run_pytest(&mut pytest, &xml, &mut counts)
             });
         }
     }
     report.count("python", counts);
+}
+
+/// All tests run in a process for each core; those that were asked for in one, as a debugger wants it, and in one where
+/// there is a GPU, whose memory some tests fill.
+fn side_by_side(asked: &[String]) -> Vec<String> {
+    // Each imports torch and JAX.
+    const MOST: usize = 4;
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(MOST));
+    let has_gpu = std::env::var_os("ROBOCACHE_TEST_GPU").is_some() || Path::new("/dev/nvidiactl").exists();
+    if !asked.is_empty() || cores == 1 || has_gpu {
+        return Vec::new();
+    }
+    vec![format!("--numprocesses={cores}"), "--dist=worksteal".to_owned()]
 }
 
 /// The step `fake driver`: the library that takes the place of CUDA's, and the variable that names

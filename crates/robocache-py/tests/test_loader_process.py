@@ -125,7 +125,9 @@ def end_in_flight(cache) -> None:
 # -- 97: Ctrl-C --------------------------------------------------------------------------------------
 
 INTERRUPTED = """
-import sys, time, robocache as rc
+import signal, sys, time, robocache as rc
+# A run in the background of a shell is told to ignore it, and so are its children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 cache = rc.open(sys.argv[1])
 options = dict(rate=20000.0, streams=["observation.images.cam"])
 loader = rc.Loader(cache, 40000, threads=int(sys.argv[2]), prefetch=2, **options)
