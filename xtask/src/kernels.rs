@@ -56,14 +56,14 @@ fn nvrtc(venv: &Venv) -> Result<PathBuf, String> {
     })
 }
 
-/// Lines of the table are `kernel arch registers spills cubin`; its last line counts.
+/// Lines of the table are `kernel arch registers spills cubin ms`; its last line counts.
 fn summary(table: &str) -> String {
     let mut most: Option<(u32, &str, &str)> = None;
     // Per architecture: how many kernels spill, and the worst of them.
     let mut spills: BTreeMap<u32, (usize, u32, &str)> = BTreeMap::new();
     for line in table.lines() {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        let [kernel, arch, registers, spilled, _] = fields[..] else { continue };
+        let [kernel, arch, registers, spilled, ..] = fields[..] else { continue };
         let (Ok(registers), Ok(spilled)) = (registers.parse::<u32>(), spilled.parse::<u32>()) else { continue };
         if most.is_none_or(|(most, ..)| registers > most) {
             most = Some((registers, kernel, arch));
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn the_summary_names_the_worst() {
-        let table = "kernel arch registers spills cubin\nrc_a 80 40 0 9000\nrc_b 80 64 0 9000\nrc_b 90 63 8 9000\n\
+        let table = "kernel arch registers spills cubin ms\nrc_a 80 40 0 9000 5\nrc_b 80 64 0 9000 5\nrc_b 90 63 8 9000 5\n\
                      kernels: 2 variants, 2 architectures, 3 compiled, 1 failed\n";
         let expected = "kernels: 2 variants, 2 architectures, 3 compiled, 1 failed\n\
                         most registers: 64, rc_b on sm_80\nspills on sm_90: 1 kernels, at most 8 bytes (rc_b)";

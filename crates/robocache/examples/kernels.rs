@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use robocache::cuda::{ARCHITECTURES, KernelVariant, STATIC_SHARED};
 
@@ -22,10 +23,11 @@ struct Usage {
     spills: u32,
     static_shared: u32,
     cubin: usize,
+    took: Duration,
 }
 
 /// Reads the assembler's words, such as `Used 40 registers, 0 bytes spill stores`.
-fn usage(log: &str, cubin: usize) -> Usage {
+fn usage(log: &str, cubin: usize, took: Duration) -> Usage {
     let number_before = |marker: &str| -> u32 {
         let words: Vec<&str> = log.split_whitespace().collect();
         let marker: Vec<&str> = marker.split(' ').collect();
@@ -39,6 +41,7 @@ fn usage(log: &str, cubin: usize) -> Usage {
         spills: number_before("bytes spill stores") + number_before("bytes spill loads"),
         static_shared: number_before("bytes smem"),
         cubin,
+        took,
     }
 }
 
@@ -55,10 +58,11 @@ fn main() -> ExitCode {
     let work = || {
         while let Some(&(variant, arch)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
             let name = variant.name();
+            let started = Instant::now();
             let failure = match variant.compile(arch, ANY_CUDA, true) {
                 Err(error) => Some(format!("sm_{arch}: {error}")),
                 Ok(compiled) => {
-                    let usage = usage(&compiled.log, compiled.cubin.len());
+                    let usage = usage(&compiled.log, compiled.cubin.len(), started.elapsed());
                     let allowed = ALLOWED_SPILLS.iter().any(|(allowed, _)| *allowed == name);
                     let failure = if usage.registers == 0 {
                         Some(format!("sm_{arch} {name}: the assembler said nothing: {:?}", compiled.log))
@@ -86,9 +90,10 @@ fn main() -> ExitCode {
         }
     });
     let results = results.into_inner().unwrap_or_default();
-    println!("{:<40} {:>5} {:>9} {:>6} {:>8}", "kernel", "arch", "registers", "spills", "cubin");
+    println!("{:<40} {:>5} {:>9} {:>6} {:>8} {:>6}", "kernel", "arch", "registers", "spills", "cubin", "ms");
     for ((name, arch), usage) in &results {
-        println!("{name:<40} {arch:>5} {:>9} {:>6} {:>8}", usage.registers, usage.spills, usage.cubin);
+        let (Usage { registers, spills, cubin, .. }, ms) = (usage, usage.took.as_millis());
+        println!("{name:<40} {arch:>5} {registers:>9} {spills:>6} {cubin:>8} {ms:>6}");
     }
     let failures = failures.into_inner().unwrap_or_default();
     for failure in &failures {

@@ -127,6 +127,17 @@ impl DType {
             _ => 0,
         }
     }
+
+    /// The same in each of the elements that 8 bytes hold.
+    pub(crate) fn repeated_missing_bits(self) -> u64 {
+        let bits = self.missing_bits();
+        match self.size() {
+            1 => bits * 0x0101_0101_0101_0101,
+            2 => bits * 0x0001_0001_0001_0001,
+            4 => bits * 0x0000_0001_0000_0001,
+            _ => bits,
+        }
+    }
 }
 
 impl fmt::Display for DType {

@@ -76,74 +76,46 @@ inline void write_plain(const Args& args, const Part& part) {
 }
 
 #if !RC_RICH
-// COUNT units of a target, 32 units after each other; `from`: where they begin within a row of the
-// segment, in bytes; `out`: that row.
-template <int BYTES, int COUNT> void write_units(const Args& args, bool blends, const Near& values, const Pick& pick, u8* out, u32 from) {
-    typedef Words<BYTES> Unit;
-    const u32 STEP = 32 * BYTES;
-    const u32 first = values.base + from + pick.first * values.stride;
-    Unit units[COUNT];
-    #pragma unroll
-    for (int i = 0; i < COUNT; i++) load_near(first + i * STEP, units[i]);
+// A vector of a target; `from`: where it begins within a row of the segment, in bytes; `out`: that row.
+inline void write_vector(const Args& args, bool blends, const Near& values, const Pick& pick, u8* out, u32 from) {
+    typedef Words<16> Vector;
+    const Near own(values.base + from, values.stride);
+    Vector vector;
+    own.load(pick.first, vector);
 #if RC_FLOAT
     if (blends) {
-        const u32 second = values.base + from + pick.second * values.stride;
-        Unit others[COUNT];
-        bool finite[COUNT], all = true;
-        #pragma unroll
-        for (int i = 0; i < COUNT; i++) load_near(second + i * STEP, others[i]);
-        #pragma unroll
-        for (int i = 0; i < COUNT; i++) all &= finite[i] = blend<Out, false>(units[i], others[i], pick.weight, units[i]);
-        if (!all) {
-            #pragma unroll
-            for (int i = 0; i < COUNT; i++)
-                if (!finite[i]) blend_far<Out>(Near(values.base + from + i * STEP, values.stride), pick, units[i]);
-        }
+        Vector other;
+        own.load(pick.second, other);
+        if (!blend<Out, false>(vector, other, pick.weight, vector)) blend_far<Out>(own, pick, vector);
     } else
 #endif
-    if (!(pick.weight == pick.weight)) {
-        #pragma unroll
-        for (int i = 0; i < COUNT; i++) units[i] = missing<Out, Unit>(args.missing);
-    }
-    #pragma unroll
-    for (int i = 0; i < COUNT; i++) *(typename Raw<BYTES>::Type*)(out + from + i * STEP) = units[i].raw;
+    if (!(pick.weight == pick.weight)) vector = missing<Vector>(args.missing);
+    *(Raw<16>::Type*)(out + from) = vector.raw;
 }
 
-// Segments of whole steps of a warp, of values in shared memory: a warp writes a target after the other.
+// Segments of vectors for whole steps of a warp, of values in shared memory: a warp writes a target after the other.
 inline bool is_wide(const Args& args, const SegmentArgs& segment) {
-    return (args.flags & KEEP) && segment.units % 32 == 0 && segment.units > 0 && segment.method != ZEROS &&
-           args.out_strides[2] == sizeof(Out);
+    return (args.flags & KEEP) && segment.together * sizeof(Out) == 16 && segment.units % 32 == 0 && segment.units > 0 &&
+           segment.method != ZEROS && args.out_strides[2] == sizeof(Out);
 }
 
-template <int BYTES> void write_wide(const Shared& shared, const SegmentArgs& segment, u8* out, u32 count) {
+inline void write_wide(const Shared& shared, const SegmentArgs& segment, u8* out, u32 count) {
     const Args& args = shared.args;
     const StreamArgs& stream = args.stream[segment.stream];
     const Near values(shared.base() + stream.kept + segment.start * u32(sizeof(Out)), u32(stream.value_strides[1]));
     const Pick* picks = shared.picks + segment.stream * args.tile;
     const bool blends = segment.method == LINEAR;
     const u32 lane = threadIdx.x & 31, steps = segment.units / 32;
-    // As many at once as registers hold.
-    const int MANY = BYTES == 16 || sizeof(Weight) == 8 ? 1 : 3;
     out += segment.column * sizeof(Out);
     for (u32 t = threadIdx.x / 32; t < count; t += blockDim.x / 32) {
         const Pick pick = picks[t];
         u8* row = step_to(out, t, u32(args.out_strides[1]));
         // All but one step write whole lines of 128 bytes; that one writes what is left on both ends.
-        const u32 rest = -(u32(u64(row)) / BYTES) & (min(128 / BYTES, 32) - 1);
-        u32 step = 0, from = (rest + lane) * BYTES;
-        for (; step + MANY < steps; step += MANY, from += MANY * 32 * BYTES) write_units<BYTES, MANY>(args, blends, values, pick, row, from);
-        for (; step + 1 < steps; step++, from += 32 * BYTES) write_units<BYTES, 1>(args, blends, values, pick, row, from);
-        write_units<BYTES, 1>(args, blends, values, pick, row, (lane < rest ? lane : lane + 32 * (steps - 1)) * BYTES);
+        const u32 rest = -(u32(u64(row)) / 16) & 7;
+        u32 from = (rest + lane) * 16;
+        for (u32 step = 1; step < steps; step++, from += 32 * 16) write_vector(args, blends, values, pick, row, from);
+        write_vector(args, blends, values, pick, row, (lane < rest ? lane : lane + 32 * (steps - 1)) * 16);
     }
-}
-inline void write_wide(const Shared& shared, const SegmentArgs& segment, u8* out, u32 count) {
-    const int SIZE = sizeof(Out);
-    const u32 bytes = segment.together * SIZE;
-    if (bytes == 16) return write_wide<16>(shared, segment, out, count);
-    if (bytes == 8) return write_wide<8>(shared, segment, out, count);
-    if (SIZE <= 4 && bytes == 4) return write_wide<SIZE <= 4 ? 4 : 8>(shared, segment, out, count);
-    if (SIZE <= 2 && bytes == 2) return write_wide<SIZE <= 2 ? 2 : 8>(shared, segment, out, count);
-    if (SIZE == 1) write_wide<SIZE == 1 ? 1 : 8>(shared, segment, out, count);
 }
 #endif
 

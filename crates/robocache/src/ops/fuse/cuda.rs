@@ -293,7 +293,7 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
         age_strides: wide(common.age.1),
         target_length_stride: common.target_lengths.map_or(0, |lengths| strides::<1>(lengths)[0] as i64),
         target_count: common.target_count as i64,
-        missing: common.dtype.missing_bits(),
+        missing: common.dtype.repeated_missing_bits(),
         code: u64::from(common.op) << 32 | u64::from(variant.stamp) << 8,
         first_row: 0,
         reporter: launcher.reporter(),

@@ -96,7 +96,7 @@ template <int PER, int MOST> void write_whole(const Shared& shared, i64 row, u8*
     const u32 stride = u32(stream.value_strides[1]), bytes = u32(args.out_strides[1]);
     const u32 units = bytes / u32(sizeof(typename Row::Vector));
     const Columns columns(args);
-    const typename Row::Vector none = missing<Out, typename Row::Vector>(args.missing);
+    const typename Row::Vector none = missing<typename Row::Vector>(args.missing);
     for (u32 t = threadIdx.x; t < count; t += blockDim.x) {
         const Pick pick = shared.picks[t];
         Row near, far;

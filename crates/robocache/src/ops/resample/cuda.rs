@@ -71,6 +71,8 @@ const CELLS: [(&str, &str, u32); 8] = [
     ("copy_32", "u32", 4),
     ("copy_64", "u64", 8),
 ];
+/// The place of the first that is copied in `CELLS`.
+const COPIES: u8 = 4;
 /// Types of stamps that kernels are compiled for: name, type, bytes.
 pub(in crate::ops) const STAMPS: [(&str, &str, u32); 3] =
     [("int64", "i64", 8), ("float64", "double", 8), ("float32", "float", 4)];
@@ -102,14 +104,18 @@ struct Variant {
 
 impl Variant {
     fn all() -> impl Iterator<Item = Self> {
-        let widths = |cell: usize| {
-            [16u8, 8, 4, 2, 1].into_iter().filter(move |&bytes| u32::from(bytes) >= CELLS[cell].2).chain([0])
-        };
-        (0..CELLS.len()).flat_map(move |cell| {
-            (0..STAMPS.len()).flat_map(move |stamp| {
-                widths(cell).map(move |bytes| Self { cell: cell as u8, stamp: stamp as u8, bytes })
-            })
-        })
+        let cells = (0..CELLS.len() as u8).flat_map(|cell| {
+            let size = CELLS[usize::from(cell)].2;
+            let widths = [16u8, 8, 4, 2, 1, 0].into_iter();
+            widths.filter(move |&bytes| bytes == 0 || u32::from(bytes) >= size).map(move |bytes| (cell, bytes))
+        });
+        let cells = cells.filter(|&(cell, bytes)| cell == Self::cell_of(cell, bytes));
+        cells.flat_map(|(cell, bytes)| (0..STAMPS.len() as u8).map(move |stamp| Self { cell, stamp, bytes }))
+    }
+
+    /// What kernels with accesses of so many bytes are compiled for: copies do not ask for the elements within.
+    fn cell_of(cell: u8, bytes: u8) -> u8 {
+        if cell < COPIES || bytes == 0 { cell } else { COPIES + bytes.min(8).trailing_zeros() as u8 }
     }
 
     fn number(self) -> u32 {
@@ -159,10 +165,10 @@ impl Variant {
             (Method::Linear, DType::BF16) => 1,
             (Method::Linear, DType::F32) => 2,
             (Method::Linear, _) => 3,
-            _ => 4 + dtype.size().trailing_zeros() as u8,
+            _ => COPIES + dtype.size().trailing_zeros() as u8,
         };
-        let stamp = stamp_number(op.times.dtype());
-        Self { cell, stamp, bytes: access_bytes(op, dims, out) }
+        let (stamp, bytes) = (stamp_number(op.times.dtype()), access_bytes(op, dims, out));
+        Self { cell: Self::cell_of(cell, bytes), stamp, bytes }
     }
 }
 
@@ -232,7 +238,7 @@ pub(super) fn resample(
         vectors: vectors as i64,
         max_gap_nanoseconds: (max_gap * 1e9).round() as u64,
         max_gap,
-        missing: op.values.dtype().missing_bits(),
+        missing: op.values.dtype().repeated_missing_bits(),
         code: u64::from(crate::ops::RESAMPLE) << 32 | u64::from(variant.stamp) << 8,
         first_row: 0,
         reporter: launcher.reporter(),

@@ -8,7 +8,7 @@ namespace rc {
 enum Method : u32 { LINEAR, NEAREST, PREVIOUS, NEXT };
 enum Extrapolate : u32 { CLAMP, LINE, NANS, ERROR };
 
-// The stamps of one row, in global memory.
+// The stamps of one row, wherever they are.
 template <class S> struct Stamps {
     typedef i64 Index;
     const S* data;

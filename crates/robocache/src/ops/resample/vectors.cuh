@@ -71,15 +71,11 @@ bool blend(const Vector& first, const Vector& second, Weight weight, Vector& res
     return finite;
 }
 
-// The value that stands for none, in every element.
-template <class Cell, class Vector> Vector missing(u64 bits) {
+// The value that stands for none, in every element: `bits` are 8 bytes of such.
+template <class Vector> Vector missing(u64 bits) {
     Vector vector;
     #pragma unroll
-    for (int w = 0; w < Vector::COUNT; w++) {
-        if (sizeof(Cell) == 8) vector.words[w] = u32(w % 2 ? bits >> 32 : bits);
-        else if (sizeof(Cell) == 4) vector.words[w] = u32(bits);
-        else vector.words[w] = u32(bits) * (sizeof(Cell) == 2 ? 0x10001u : 0x1010101u);
-    }
+    for (int w = 0; w < Vector::COUNT; w++) vector.words[w] = u32(w % 2 ? bits >> 32 : bits);
     return vector;
 }
 
@@ -141,7 +137,7 @@ void copy_batch(const Values& values, u8* out, Index out_stride, u64 none, Picks
             if (!blend<Cell, false>(first[u], second[u], pick.weight, result))
                 blend_far<Cell>(values, pick, result);
         } else {
-            result = pick.weight == pick.weight ? first[u] : missing<Cell, Vector>(none);
+            result = pick.weight == pick.weight ? first[u] : missing<Vector>(none);
         }
         *(typename Raw<BYTES>::Type*)step_to(out, t + u * step, out_stride) = result.raw;
     }

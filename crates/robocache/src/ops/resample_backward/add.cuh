@@ -18,6 +18,10 @@ inline void numbers(const u8* place, i64 step, Sum (&to)[NUMBERS]) {
     for (int i = 0; i < NUMBERS; i++) to[i] = number(place + i * step);
 }
 
+inline void copy(const Sum (&from)[NUMBERS], Sum (&to)[NUMBERS]) {
+    for (int i = 0; i < NUMBERS; i++) to[i] = from[i];
+}
+
 // Adds what the picks `from..to` hand back to `sample`.
 inline void add(const Args& args, const u8* grad, const u8* values, const Pick* picks, u32 from, u32 to, Index sample, Sum* sums) {
     for (; from < to; from++) {
@@ -44,14 +48,18 @@ inline void add(const Args& args, const u8* grad, const u8* values, const Pick* 
         numbers(values + i64(pick.second) * args.value_strides[1], args.steps[1], second);
         const bool one = pick.near == Sum(0) || pick.far == Sum(0);
 #if RC_FORM == RC_SLERP
-        if (one) normal(is_first ? first : second, given, handed);
+        // Chosen number by number: arrays that are pointed to do not stay in registers.
+        if (one && is_second) copy(second, first);
+        if (one) normal(first, given, handed);
         else slerp(first, second, pick.far, given, is_second, handed);
         const Sum factor = 1;
 #else
         const Sum factor = one ? Sum(1) : is_first ? pick.near : pick.far;
         if (!one)
             for (int i = 0; i < NUMBERS; i++) first[i] = fma(pick.far, second[i] - first[i], first[i]);
-        orthonormal(one && is_second ? second : first, given, handed);
+        // Chosen number by number: arrays that are pointed to do not stay in registers.
+        if (one && is_second) copy(second, first);
+        orthonormal(first, given, handed);
 #endif
         for (int i = 0; i < NUMBERS; i++) sums[i] += factor * handed[i];
 #endif

@@ -13,6 +13,7 @@ pub(crate) static KERNELS: KernelFamily = KernelFamily {
         ("locate.cuh", include_str!("../resample/locate.cuh")),
         ("rows.cuh", include_str!("../resample/rows.cuh")),
         ("vjp.cuh", include_str!("vjp.cuh")),
+        ("pick.cuh", include_str!("pick.cuh")),
         ("add.cuh", include_str!("add.cuh")),
         ("walk.cuh", include_str!("walk.cuh")),
         ("unordered.cuh", include_str!("unordered.cuh")),

@@ -9,6 +9,9 @@ template <class Row> typename Row::Index next_of(const Row& stamps, typename Row
     return sample + 1 < stamps.length ? last_equal(stamps, sample + 1) : stamps.length;
 }
 
+// Of one sample, or of none, there is no interval.
+template <class Row> bool has_interval(const Row& stamps) { return stamps.length > 0 && second_last(stamps) >= 0; }
+
 // The interval of a pick, by the sample ahead of it; the last sample belongs to the interval that it ends, which starts at `top`.
 inline Index interval_of(const Pick& pick, Index top) {
     return pick.samples[1] < 0 ? pick.first : min(pick.samples[1], top);
@@ -132,23 +135,4 @@ void walk_curve(const Args& args, const Block& block, const Row& stamps, const R
         }
     }
     write(end, Sum(0));
-}
-
-// Writes the tile, if its targets fit shared memory. All threads of the block take part.
-template <class Row> bool curves(const Args& args, const Block& block, const Stamp* staged, const State& state, Pick* picks) {
-    const Row stamps = row_stamps(args, block.group, state.samples, staged, (Row*)nullptr);
-    // Of one sample, there is no interval.
-    if (stamps.length == 0 || second_last(stamps) < 0) return false;
-    if (state.sorted) {
-        const i64 length = state.last - state.first;
-        // Stamps that are not in order, and nobody checked, may give a window that ends before it starts.
-        if (length < 0 || length > args.most) return false;
-        find_all<Row>(args, block.group, state.first, u32(length), staged, state, picks);
-        walk_curve<true>(args, block, stamps, {picks, nullptr, nullptr, 0}, u32(length), state);
-        return true;
-    }
-    if (!sort_picks<Row>(args, block.group, block.start, block.count, staged, state, picks)) return false;
-    const Runs runs = runs_of(args, picks);
-    walk_curve<false>(args, block, stamps, runs, runs.starts[block.count + 2], state);
-    return true;
 }

@@ -93,26 +93,7 @@ typedef u32 Target;
 #endif
 const Index AFTER_ALL = Index(~0ull >> (RC_STRIDED ? 1 : 33));
 
-// What a target was made of: two samples with their weights, or one, then first == second and its
-// weight is `near`. A sample of weight 0 does not matter. No value: a place before or after all
-// samples. Firsts and seconds are in order where the targets are.
-struct __align__(16) Pick {
-    Index first, second;
-#if RC_FORM == RC_CUBIC
-    Index samples[4];  // all that it was made of, -1 for none; first and second lie around them
-    Sum before, behind;
-    Sum near;
-#else
-    // Of targets in any order their number; `near` is then 1 - `far`, as ever.
-    union {
-        Sum near;
-        u32 target;
-    };
-#endif
-    Sum far;
-};
-
-static_assert(sizeof(Pick) == RC_PICK_SIZE, "Pick differs from what its host twin makes room for");
+#include "pick.cuh"
 
 // What all threads know of the row that the block looks at; in shared memory, since registers are
 // better spent on gradients that are on their way.
@@ -138,25 +119,6 @@ template <class Row> bool row_is_good(const Args& args, const Row& stamps, const
     if (args.extrapolate == ERROR)
         for (i64 i = threadIdx.x; i < targets.length; i += blockDim.x) bad |= targets.at(i) < low || targets.at(i) > high;
     return !__syncthreads_or(bad);
-}
-
-// The last sample whose stamp is before that of `at`, or -1.
-template <class Row> typename Row::Index step_back(const Row& stamps, typename Row::Index at) {
-    const Stamp stamp = stamps.at(at);
-    typename Row::Index low = 0, high = at;
-    if (at > 0 && stamps.at(at - 1) < stamp) low = at;
-    while (low < high) {
-        const typename Row::Index middle = low + ((high - low) >> 1);
-        if (stamps.at(middle) < stamp) low = middle + 1; else high = middle;
-    }
-    return low - 1;
-}
-
-// The first sample whose stamp is after that of `at`, or the length.
-template <class Row> typename Row::Index step_on(const Row& stamps, typename Row::Index at) {
-    const Stamp stamp = stamps.at(at);
-    if (at + 1 < stamps.length && stamp < stamps.at(at + 1)) return at + 1;
-    return max(count_until(stamps, stamp, at, stamps.length), at + 1);
 }
 
 // Which targets may touch the `count` samples from `start` on.
@@ -202,99 +164,6 @@ void find_window(const Args& args, const Row& stamps, const Stamps<Stamp>& targe
     }
 }
 
-#if RC_FORM == RC_CUBIC
-// Up to four samples; the bounds are wide enough to be in order where the targets are.
-template <class Row> Pick find_cubic(const Row& stamps, Stamp target, typename Row::Index first, typename Row::Index second) {
-    typedef typename Row::Index RowIndex;
-    Pick pick = {};
-    pick.samples[0] = pick.samples[3] = -1;
-    const int steps = first == second ? 2 : 1;
-    RowIndex low = first, high = second;
-    for (int step = 0; step < steps; step++) {
-        low = max(step_back(stamps, low), RowIndex(0));
-        // The first sample may be one of equals, of which the last exists; it is only a bound.
-        high = min(RowIndex(last_equal(stamps, min(step_on(stamps, high), stamps.length - 1))), stamps.length - 1);
-    }
-    pick.first = low;
-    pick.second = high;
-    Sum weight = 0;
-    if (first != second) weight = ratio(Sum(), target, stamps.at(first), stamps.at(second));
-    if (weight == Sum(0)) second = first;
-    if (weight == Sum(1)) first = second;
-    if (first == second) weight = 0;
-    pick.samples[1] = first;
-    pick.samples[2] = second;
-    pick.near = Sum(1) - weight;
-    pick.far = weight;
-    if (weight > Sum(0) && weight < Sum(1)) {
-        const double between = double(gap(stamps.at(first), stamps.at(second)));
-        const RowIndex earlier = step_back(stamps, first), later = step_on(stamps, second);
-        if (earlier >= 0) {
-            pick.samples[0] = earlier;
-            pick.before = Sum(double(gap(stamps.at(earlier), stamps.at(first))) / between);
-        }
-        if (later < stamps.length) {
-            pick.samples[3] = last_equal(stamps, later);
-            pick.behind = Sum(double(gap(stamps.at(second), stamps.at(later))) / between);
-        }
-    }
-    return pick;
-}
-#endif
-
-// What a target was made of.
-template <class Row> Pick find(const Args& args, const Row& stamps, Stamp target) {
-    const Limit none = {~0ull, 0};
-    const Place<typename Row::Index> place =
-        locate(stamps, target, Method(args.method), Extrapolate(args.extrapolate), none);
-    if (place.first < 0) {
-        const Index at = target < stamps.at(0) ? Index(-1) : AFTER_ALL;
-        Pick none = {};
-        none.first = none.second = at;
-#if RC_FORM == RC_CUBIC
-        for (int i = 0; i < 4; i++) none.samples[i] = -1;
-#endif
-        return none;
-    }
-#if RC_FORM == RC_CUBIC
-    return find_cubic(stamps, target, place.first, place.second);
-#else
-    typename Row::Index first = place.first, second = place.second;
-    if (first != second) {
-        const Sum weight = ratio(Sum(), target, stamps.at(first), stamps.at(second));
-        const bool only_first = weight == Sum(0), only_second = weight == Sum(1);
-        const Sum near = only_first ? Sum(1) : only_second ? Sum(0) : Sum(1) - weight;
-        return {Index(first), Index(second), near, only_first ? Sum(0) : only_second ? Sum(1) : weight};
-    }
-    // Where lines go on outside, a target on an end lies between two that are made of two samples.
-    if (args.extrapolate == LINE && stamps.at(0) < stamps.at(stamps.length - 1)) {
-        if (stamps.at(first) == stamps.at(0)) second = last_equal(stamps, step_on(stamps, first));
-        else if (first == stamps.length - 1) first = step_back(stamps, first);
-    }
-    const bool is_first = place.first == first;
-    return {Index(first), Index(second), is_first ? Sum(1) : Sum(0), is_first ? Sum(0) : Sum(1)};
-#endif
-}
-
-// How many picks from the front have their second sample before `sample` (or their first one at or
-// before it), for picks in order.
-inline u32 count_before(const Pick* picks, u32 count, Index sample) {
-    u32 low = 0;
-    while (low < count) {
-        const u32 middle = (low + count) / 2;
-        if (picks[middle].second < sample) low = middle + 1; else count = middle;
-    }
-    return low;
-}
-inline u32 count_reaching(const Pick* picks, u32 count, Index sample) {
-    u32 low = 0;
-    while (low < count) {
-        const u32 middle = (low + count) / 2;
-        if (picks[middle].first <= sample) low = middle + 1; else count = middle;
-    }
-    return low;
-}
-
 // Blocks that a multiprocessor should hold: as many as registers allow without spilling.
 #define RC_BLOCKS (RC_STRIDED || __CUDA_ARCH__ > 1030 ? 2 : RC_WALKS && NUMBERS <= 4 && sizeof(Sum) + sizeof(Stamp) == 8 ? 4 : 3)
 
@@ -334,9 +203,10 @@ inline Stamps<Stamp> row_targets(const Args& args, i64 row, i64 length) {
     return {args.targets + row * args.target_strides[0], args.target_strides[1], length};
 }
 
-// The stamps of a row where they are read from.
+// The stamps of a row where they are read from: in shared memory, known as such or not, or where they were given.
 inline Staged<Stamp> row_stamps(const Args&, i64, i64 length, const Stamp* staged, Staged<Stamp>*) { return {staged, i32(length)}; }
-inline Stamps<Stamp> row_stamps(const Args& args, i64 row, i64 length, const Stamp*, Stamps<Stamp>*) {
+inline Stamps<Stamp> row_stamps(const Args& args, i64 row, i64 length, const Stamp* staged, Stamps<Stamp>*) {
+    if (args.flags & STAGE) return {staged, 1, length};
     return {args.times + row * args.time_strides[0], args.time_strides[1], length};
 }
 
@@ -395,31 +265,55 @@ void fill(const Args& args, i64 row, i64 piece, u32 length, i64 start, u32 count
     __syncthreads();
 }
 
-template <class Row> void work(const Args& args, unsigned char* shared) {
-    __shared__ State state;
-    Pick* picks = (Pick*)shared;
-    u32* from = (u32*)(picks + args.piece);
-    u32* to = from + args.tile;
-    Stamp* staged = (Stamp*)(to + args.tile);  // at 16 bytes: the tile is even
+#if RC_WALKS || (RC_FORM == RC_CUBIC && !RC_PARTIAL)
+#define RC_HAS_USUAL 1
+// The usual case: targets in order, all of the tile in shared memory. Tells whether it was so, and the tile is written.
+template <class Row> bool usual(const Args& args, Stamp* staged, State& state, Pick* picks) {
+    const Block block = block_of(args);
+    look_at<Row>(args, block.group, block.start, block.count, staged, state);
+    __syncthreads();
+    // Stamps that are not in order, and nobody checked, may give a window that ends before it starts.
+    const i64 length = state.last - state.first;
+    if (!state.sorted || length < 0 || length > args.most) return false;
+#if RC_WALKS
+    find_all<Row>(args, block.group, state.first, u32(length), staged, state, picks);
+    walk_tile(args, block_of(args), picks, state);
+#else
+    const Row stamps = row_stamps(args, block.group, state.samples, staged, (Row*)nullptr);
+    if (!has_interval(stamps)) return false;
+    find_all<Row>(args, block.group, state.first, u32(length), staged, state, picks);
+    walk_curve<true>(args, block, stamps, {picks, nullptr, nullptr, 0}, u32(length), state);
+#endif
+    return true;
+}
+#else
+#define RC_HAS_USUAL 0
+#endif
 
+// All other cases, compiled once: stamps are read wherever they are.
+inline void rest(const Args& args, Stamp* staged, State& state, Pick* picks, u32* from, u32* to) {
+    typedef Stamps<Stamp> Row;
 #if !RC_PARTIAL
     {
         const Block block = block_of(args);
+#if !RC_HAS_USUAL
         look_at<Row>(args, block.group, block.start, block.count, staged, state);
         __syncthreads();
-#if RC_WALKS
-        // Stamps that are not in order, and nobody checked, may give a window that ends before it starts.
-        if (state.sorted && state.first <= state.last && state.last - state.first <= args.most) {
-            find_all<Row>(args, block.group, state.first, u32(state.last - state.first), staged, state, picks);
-            return walk_tile(args, block_of(args), picks, state);
-        }
 #endif
 #if RC_FORM == RC_CUBIC
-        if (curves<Row>(args, block, staged, state, picks)) return;
+        const Row stamps = row_stamps(args, block.group, state.samples, staged, (Row*)nullptr);
+        const bool sorts = !state.sorted && has_interval(stamps);
 #else
-        if (!state.sorted && sort_picks<Row>(args, block.group, block.start, block.count, staged, state, picks))
+        const bool sorts = !state.sorted;
+#endif
+        if (sorts && sort_picks<Row>(args, block.group, block.start, block.count, staged, state, picks)) {
+#if RC_FORM == RC_CUBIC
+            const Runs runs = runs_of(args, picks);
+            return walk_curve<false>(args, block, stamps, runs, runs.starts[block.count + 2], state);
+#else
             return add_tile<Row>(args, staged, state, picks);
 #endif
+        }
     }
 #endif
 
@@ -478,8 +372,15 @@ template <class Row> void work(const Args& args, unsigned char* shared) {
 
 extern "C" __global__ void __launch_bounds__(256, RC_BLOCKS) RC_ENTRY(const __grid_constant__ Args args) {
     extern __shared__ __align__(16) unsigned char shared[];
-    if (args.flags & STAGE) work<Staged<Stamp>>(args, shared);
-    else work<Stamps<Stamp>>(args, shared);
+    __shared__ State state;
+    Pick* picks = (Pick*)shared;
+    u32* from = (u32*)(picks + args.piece);
+    u32* to = from + args.tile;
+    Stamp* staged = (Stamp*)(to + args.tile);  // at 16 bytes: the tile is even
+#if RC_HAS_USUAL
+    if (args.flags & STAGE ? usual<Staged<Stamp>>(args, staged, state, picks) : usual<Stamps<Stamp>>(args, staged, state, picks)) return;
+#endif
+    rest(args, staged, state, picks, from, to);
 }
 
 #endif

@@ -74,33 +74,33 @@ bool sort_picks(const Args& args, i64 row, i64 start, u32 count, const Stamp* st
     __syncthreads();  // Nobody reads what was there.
     for (u32 i = threadIdx.x; i < count + 3; i += blockDim.x) runs.starts[i] = 0;
     __syncthreads();
+    u32 total = u32(state.targets), found = 0;
+    // Counted; then as the targets come, which is in any order; then each finds its place. One loop: what a target was made
+    // of is much code.
     #pragma unroll 1
-    for (u32 i = threadIdx.x; i < u32(state.targets); i += blockDim.x) {
-        const u32 run = run_of(find(args, stamps, targets.at(i)), Index(start), count);
-        if (run != NO_RUN) atomicAdd(&runs.starts[run + 1], 1);
-    }
-    __syncthreads();
-    const u32 total = add_up(runs.starts, count);
-    if (total > runs.room) return false;
-    // As the targets come, which is in any order; then each finds its place.
-    #pragma unroll 1
-    for (u32 i = threadIdx.x; i < u32(state.targets); i += blockDim.x) {
-        const u32 run = run_of(find(args, stamps, targets.at(i)), Index(start), count);
-        if (run != NO_RUN) runs.targets[atomicAdd(&runs.starts[run + 1], 1)] = i;
-    }
-    __syncthreads();
-    #pragma unroll 1
-    for (u32 i = threadIdx.x; i < total; i += blockDim.x) {
-        const u32 own = runs.targets[i];
-        Pick pick = find(args, stamps, targets.at(own));
-        const u32 run = run_of(pick, Index(start), count), end = runs.starts[run + 1];
-        u32 place = runs.starts[run];
+    for (int pass = 0; pass < 3; pass++) {
         #pragma unroll 1
-        for (u32 other = place; other < end; other++) place += runs.targets[other] < own;
-        set_target(pick, own);
-        runs.picks[place] = pick;
+        for (u32 i = threadIdx.x; i < total; i += blockDim.x) {
+            const u32 own = pass == 2 ? runs.targets[i] : i;
+            Pick pick = find(args, stamps, targets.at(own));
+            const u32 run = run_of(pick, Index(start), count);
+            if (run == NO_RUN) continue;
+            if (pass < 2) {
+                const u32 place = atomicAdd(&runs.starts[run + 1], 1);
+                if (pass == 1) runs.targets[place] = own;
+                continue;
+            }
+            const u32 end = runs.starts[run + 1];
+            u32 place = runs.starts[run];
+            #pragma unroll 1
+            for (u32 other = place; other < end; other++) place += runs.targets[other] < own;
+            set_target(pick, own);
+            runs.picks[place] = pick;
+        }
+        __syncthreads();
+        if (pass == 0 && (found = add_up(runs.starts, count)) > runs.room) return false;
+        if (pass == 1) total = found;
     }
-    __syncthreads();
     return true;
 }
 
