@@ -4,6 +4,7 @@
 
 mod datasets;
 
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
@@ -17,6 +18,13 @@ fn robocache() -> Command {
     }
     // The same on machines with a GPU.
     command.env("CUDA_VISIBLE_DEVICES", "");
+    let hear_ctrl_c = || {
+        // SAFETY: a plain call of the system, which is allowed between fork and exec.
+        unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
+        Ok(())
+    };
+    // SAFETY: as above. Tests in the background of a shell are told to ignore Ctrl-C, and so are their children.
+    unsafe { command.pre_exec(hear_ctrl_c) };
     command
 }
 

@@ -267,22 +267,33 @@ void fill(const Args& args, i64 row, i64 piece, u32 length, i64 start, u32 count
 
 #if RC_WALKS || (RC_FORM == RC_CUBIC && !RC_PARTIAL)
 #define RC_HAS_USUAL 1
-// The usual case: targets in order, all of the tile in shared memory. Tells whether it was so, and the tile is written.
-template <class Row> bool usual(const Args& args, Stamp* staged, State& state, Pick* picks) {
+// Looks at the row of the block and finds the picks of its tile: tells whether targets are in order and all of them fit.
+template <class Row> bool find_tile(const Args& args, Stamp* staged, State& state, Pick* picks) {
     const Block block = block_of(args);
     look_at<Row>(args, block.group, block.start, block.count, staged, state);
     __syncthreads();
     // Stamps that are not in order, and nobody checked, may give a window that ends before it starts.
     const i64 length = state.last - state.first;
     if (!state.sorted || length < 0 || length > args.most) return false;
+#if RC_FORM == RC_CUBIC
+    if (!has_interval(row_stamps(args, block.group, state.samples, staged, (Row*)nullptr))) return false;
+#endif
+    find_all<Row>(args, block.group, state.first, u32(length), staged, state, picks);
+    return true;
+}
+
+// The usual case: targets in order, all of the tile in shared memory. Tells whether it was so, and the tile is written.
+inline bool usual(const Args& args, Stamp* staged, State& state, Pick* picks) {
+    const bool near = args.flags & STAGE;
+    if (!(near ? find_tile<Staged<Stamp>>(args, staged, state, picks) : find_tile<Stamps<Stamp>>(args, staged, state, picks))) return false;
+    const Block block = block_of(args);
 #if RC_WALKS
-    find_all<Row>(args, block.group, state.first, u32(length), staged, state, picks);
-    walk_tile(args, block_of(args), picks, state);
+    walk_tile(args, block, picks, state);
 #else
-    const Row stamps = row_stamps(args, block.group, state.samples, staged, (Row*)nullptr);
-    if (!has_interval(stamps)) return false;
-    find_all<Row>(args, block.group, state.first, u32(length), staged, state, picks);
-    walk_curve<true>(args, block, stamps, {picks, nullptr, nullptr, 0}, u32(length), state);
+    const Runs all = {picks, nullptr, nullptr, 0};
+    const u32 count = u32(state.last - state.first);
+    if (near) walk_curve<true>(args, block, row_stamps(args, block.group, state.samples, staged, (Staged<Stamp>*)nullptr), all, count, state);
+    else walk_curve<true>(args, block, row_stamps(args, block.group, state.samples, staged, (Stamps<Stamp>*)nullptr), all, count, state);
 #endif
     return true;
 }
@@ -378,7 +389,7 @@ extern "C" __global__ void __launch_bounds__(256, RC_BLOCKS) RC_ENTRY(const __gr
     u32* to = from + args.tile;
     Stamp* staged = (Stamp*)(to + args.tile);  // at 16 bytes: the tile is even
 #if RC_HAS_USUAL
-    if (args.flags & STAGE ? usual<Staged<Stamp>>(args, staged, state, picks) : usual<Stamps<Stamp>>(args, staged, state, picks)) return;
+    if (usual(args, staged, state, picks)) return;
 #endif
     rest(args, staged, state, picks, from, to);
 }
