@@ -7,6 +7,8 @@ results in it and convert at the edge, so that one test body serves every framew
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import numpy as np
 import torch
@@ -33,6 +35,23 @@ TOLERANCE = {"float64": 1e-12, "float32": 2e-6, "float16": 2e-6, "bfloat16": 2e-
 def scaled(count: int) -> int:
     """A number of random cases, more or fewer by ROBOCACHE_TEST_SCALE, never none."""
     return max(1, round(count * float(os.environ.get("ROBOCACHE_TEST_SCALE", "1"))))
+
+
+def run_python(*command: str, timeout: float, **options) -> subprocess.CompletedProcess:
+    """A run of this Python. Once more where torch aborts it at its end: the threads of a gloo group that DDP
+    used outlive `destroy_process_group`, and now and then meet an interpreter that is gone."""
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, *command],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            **options,
+        )
+        if "terminate called without an active exception" not in done.stderr:
+            break
+    return done
 
 
 def can_compile(device: str) -> bool:

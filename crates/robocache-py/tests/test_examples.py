@@ -1,12 +1,12 @@
 """What users paste: the README's example and the scripts in examples/."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from helpers import run_python
 
 ROOT = Path(__file__).parents[3]
 
@@ -24,14 +24,7 @@ SAYS = {
 
 
 def run(*command: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *command],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd=ROOT,
-    )
+    done = run_python(*command, timeout=120, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import robocache as rc
 from gradient_cases import OTHERS, random_call
-from helpers import can_compile, scaled
+from helpers import can_compile, run_python, scaled
 from refusal import assert_refused
 
 HERE = Path(__file__).parent
@@ -463,12 +463,6 @@ def test_autocast_leaves_dtypes_alone(device):
 
 @pytest.mark.slow
 def test_two_processes_train_as_one():
-    done = subprocess.run(
-        [sys.executable, str(HERE / "ddp_child.py")],
-        capture_output=True,
-        text=True,
-        timeout=170,
-        check=False,
-    )
+    done = run_python(str(HERE / "ddp_child.py"), timeout=170)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.strip() == "equal"
