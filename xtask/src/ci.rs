@@ -1,6 +1,7 @@
 //! `cargo xtask ci`: all checks, then the tests.
 
 use crate::process::Outcome;
+use crate::python::Venv;
 use crate::report::Report;
 use crate::workspace::Workspace;
 use crate::{checks, kernels, test, tree};
@@ -20,11 +21,22 @@ pub(crate) fn command(workspace: &Workspace, args: &[String]) -> Result<Outcome,
 
 fn steps(workspace: &Workspace, tests: bool, report: &mut Report) {
     let cheap = [report.step("tree", || tree::check(workspace)), report.step("fmt", || checks::fmt(workspace))];
-    if cheap.contains(&false) || !report.step("clippy", || checks::clippy(workspace)) {
+    if cheap.contains(&false) {
         return;
     }
-    report.step("docs", || checks::docs(workspace));
-    let venv = test::set_up(workspace, report);
+    let venv = std::thread::scope(|scope| {
+        // Packages come over the network while the compiler works.
+        let coming = scope.spawn(|| Venv::ensure(workspace));
+        if !report.step("clippy", || checks::clippy(workspace)) {
+            return None;
+        }
+        report.step("docs", || checks::docs(workspace));
+        let arrived = || coming.join().unwrap_or_else(|_| Err("the thread that made it panicked".to_owned()));
+        Some(test::set_up_with(workspace, arrived, report))
+    });
+    let Some(venv) = venv else {
+        return;
+    };
     if let Some(venv) = &venv {
         report.step("ruff", || checks::ruff(workspace, venv));
         report.step("mypy", || checks::mypy(workspace, venv));

@@ -44,10 +44,19 @@ pub(crate) fn split_args(args: &[String]) -> (&[String], &[String]) {
 }
 
 /// The steps `venv` and `extension`; none when one failed.
-pub(crate) fn set_up(workspace: &Workspace, report: &mut Report) -> Option<Venv> {
+fn set_up(workspace: &Workspace, report: &mut Report) -> Option<Venv> {
+    set_up_with(workspace, || Venv::ensure(workspace), report)
+}
+
+/// The same with an environment that `make` gives.
+pub(crate) fn set_up_with(
+    workspace: &Workspace,
+    make: impl FnOnce() -> Result<Venv, String>,
+    report: &mut Report,
+) -> Option<Venv> {
     let mut made = None;
     report.step("venv", || {
-        made = Some(Venv::ensure(workspace)?);
+        made = Some(make()?);
         Ok(())
     });
     let Some(venv) = made else {
