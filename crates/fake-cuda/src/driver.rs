@@ -4,9 +4,9 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::names::{CAPTURE_UNSUPPORTED, INVALID_DEVICE, INVALID_IMAGE, INVALID_VALUE, NO_DEVICE};
-use crate::settings;
+use crate::names::{CAPTURE_UNSUPPORTED, INVALID_DEVICE, INVALID_IMAGE, INVALID_VALUE, LAUNCH_FAILED, NO_DEVICE};
 use crate::state::{self, Needs, Outcome};
+use crate::{compute, settings};
 
 type Handle = *mut c_void;
 
@@ -79,7 +79,7 @@ exported! {
         };
         *value = match attribute {
             // Multiprocessors, compute mode, capability, and shared memory of a block: of an H200.
-            16 => 132,
+            16 => settings::number("FAKE_CUDA_MULTIPROCESSORS", 132),
             20 => settings::of_device("FAKE_CUDA_COMPUTE_MODE", ordinal).and_then(|mode| mode.parse().ok()).unwrap_or(0),
             75 => capability().0,
             76 => capability().1,
@@ -154,18 +154,18 @@ exported! {
     }
 
     Context fn cuModuleLoadData(module: *mut Handle, image: *const c_void) {
-        if !crate::nvrtc::is_whole(image.cast()) {
-            return Err(INVALID_IMAGE);
-        }
-        *module = state::current_context() as Handle;
+        let content = crate::nvrtc::content(image.cast()).ok_or(INVALID_IMAGE)?;
+        let computing = content.starts_with(b"\x7fELF");
+        let loaded = if computing { Some(compute::load(content).map_err(|_| INVALID_IMAGE)?) } else { None };
+        *module = state::new_module(loaded)? as Handle;
         Ok(())
     }
 
     Context fn cuModuleGetFunction(function: *mut Handle, module: Handle, name: *const c_char) {
-        if module as usize != state::current_context() || name.is_null() {
+        if name.is_null() {
             return Err(INVALID_VALUE);
         }
-        *function = state::new_function()? as Handle;
+        *function = state::new_function(module as usize)? as Handle;
         Ok(())
     }
 
@@ -189,7 +189,7 @@ exported! {
     }
 }
 
-/// Computes nothing, but refuses what no GPU could run, and can "find" something in the data.
+/// Refuses what no GPU could run, computes if it shall, and can "find" something in the data.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuLaunchKernel(
     function: Handle,
@@ -212,7 +212,12 @@ unsafe extern "C" fn cuLaunchKernel(
         if blocks.contains(&0) || !fits || parameters.is_null() {
             return Err(INVALID_VALUE);
         }
-        let (number, letter) = state::launch(function as usize)?;
+        let state::Launch { number, letter, computed_by } = state::launch(function as usize)?;
+        if let Some(module) = computed_by {
+            // SAFETY: the engine's kernels have one parameter; the rest is the caller's promise.
+            let done = unsafe { compute::launch(module, *parameters, blocks_x, threads_x, shared) };
+            return if done { Ok(()) } else { Err(LAUNCH_FAILED) };
+        }
         if let (Some(finding), Some(letter)) = (settings::text("FAKE_CUDA_FINDING"), letter) {
             // SAFETY: the engine's only pinned memory is its letter, which it never frees.
             unsafe { post(letter as *mut u64, number, &settings::numbers(&finding, ':')) };

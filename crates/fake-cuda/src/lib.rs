@@ -1,10 +1,10 @@
-//! A CUDA driver and NVRTC in one library, for tests of what happens when they fail.
+//! A CUDA driver and NVRTC in one library, for tests of what happens when they fail, and of kernels without a GPU.
 //!
 //! It exports the functions that the engine looks up, under the names of CUDA 12.0, the oldest
 //! driver that is supported: a test that passes here needs nothing newer. "Device memory" is host
-//! memory, a launch computes nothing, a compilation makes a file that only this driver reads. Rules
-//! that real drivers enforce are enforced here: initialise first, have a context current, use
-//! functions in the context that they were loaded in, nothing after a `fork`.
+//! memory, a launch computes nothing unless it is told to (`compute`), a compilation makes a file that
+//! only this driver reads. Rules that real drivers enforce are enforced here: initialise first, have a
+//! context current, use functions in the context that they were loaded in, nothing after a `fork`.
 //!
 //! Point `ROBOCACHE_LIBCUDA` and `ROBOCACHE_NVRTC` to the library. These variables steer it and are
 //! read at every call, so that a test can change them in between:
@@ -15,6 +15,9 @@
 //! | `FAKE_CUDA_VERSION` | 12000 | what the driver supports |
 //! | `FAKE_CUDA_CAPABILITY` | 9.0 | per device, as in `9.0,7.5`; the last one counts for the rest |
 //! | `FAKE_CUDA_COMPUTE_MODE` | 0 | per device; 2 is "prohibited" |
+//! | `FAKE_CUDA_MULTIPROCESSORS` | 132 | how many a device has |
+//! | `FAKE_CUDA_COMPUTE` | | `1`: kernels are compiled by the C++ compiler (`CXX`, else `c++`) and run |
+//! | `FAKE_CUDA_ORDER` | 0 | how the threads of such a kernel take turns: by their numbers, else in an order made of this |
 //! | `FAKE_CUDA_MEMORY` | 2^30 | bytes that can be allocated on each device |
 //! | `FAKE_CUDA_FAIL` | | `function:code`, or `function:code:n` for the n-th call; several with `,` |
 //! | `FAKE_CUDA_CAPTURING` | | `1`: all streams are being captured |
@@ -31,6 +34,7 @@
 // The functions have the vendor's names.
 #![allow(non_snake_case)]
 
+mod compute;
 mod driver;
 mod names;
 mod nvrtc;

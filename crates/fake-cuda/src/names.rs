@@ -12,6 +12,7 @@ pub(crate) const INVALID_DEVICE: i32 = 101;
 pub(crate) const INVALID_IMAGE: i32 = 200;
 pub(crate) const INVALID_CONTEXT: i32 = 201;
 pub(crate) const INVALID_HANDLE: i32 = 400;
+pub(crate) const LAUNCH_FAILED: i32 = 719;
 pub(crate) const CAPTURE_UNSUPPORTED: i32 = 900;
 
 const ERRORS: [(i32, &CStr, &CStr); 24] = [
@@ -34,7 +35,7 @@ const ERRORS: [(i32, &CStr, &CStr); 24] = [
     (701, c"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", c"too many resources requested for launch"),
     (709, c"CUDA_ERROR_CONTEXT_IS_DESTROYED", c"context is destroyed"),
     (716, c"CUDA_ERROR_MISALIGNED_ADDRESS", c"misaligned address"),
-    (719, c"CUDA_ERROR_LAUNCH_FAILED", c"unspecified launch failure"),
+    (LAUNCH_FAILED, c"CUDA_ERROR_LAUNCH_FAILED", c"unspecified launch failure"),
     (803, c"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", c"system has unsupported display driver / cuda driver combination"),
     (
         CAPTURE_UNSUPPORTED,

@@ -1,11 +1,11 @@
-//! `libnvrtc.so`: "compiles" to a file that says what it was made of.
+//! `libnvrtc.so`: "compiles" to a file that says what it was made of, or for the host.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::time::Duration;
 
 use crate::driver::exported;
-use crate::settings;
 use crate::state::{self, Needs, Outcome};
+use crate::{compute, settings};
 
 type Handle = *mut c_void;
 
@@ -13,6 +13,7 @@ type Handle = *mut c_void;
 const INVALID_INPUT: c_int = 3;
 const INVALID_PROGRAM: c_int = 4;
 const INVALID_OPTION: c_int = 5;
+const COMPILATION: c_int = 6;
 
 const MAGIC: &[u8] = b"FAKECUBIN";
 /// Long enough for a file that two processes write at once to be torn.
@@ -20,7 +21,9 @@ const PADDING: usize = 1 << 18;
 
 #[derive(Debug)]
 struct Program {
-    text: Vec<u8>,
+    source: String,
+    /// Their names and texts.
+    headers: Vec<(String, String)>,
     cubin: Vec<u8>,
     log: Vec<u8>,
 }
@@ -52,12 +55,9 @@ exported! {
         names: *const *const c_char
     ) {
         let headers = usize::try_from(headers).map_err(|_| INVALID_INPUT)?;
-        let mut text = CStr::from_ptr(source).to_bytes().to_vec();
-        for index in 0..headers {
-            text.extend_from_slice(CStr::from_ptr(*names.add(index)).to_bytes());
-            text.extend_from_slice(CStr::from_ptr(*texts.add(index)).to_bytes());
-        }
-        *program = Box::into_raw(Box::new(Program { text, cubin: Vec::new(), log: vec![0] })).cast();
+        let text = |from: *const c_char| CStr::from_ptr(from).to_string_lossy().into_owned();
+        let headers = (0..headers).map(|index| (text(*names.add(index)), text(*texts.add(index)))).collect();
+        *program = Box::into_raw(Box::new(Program { source: text(source), headers, cubin: Vec::new(), log: vec![0] })).cast();
         Ok(())
     }
 
@@ -105,16 +105,22 @@ unsafe extern "C" fn nvrtcCompileProgram(program: Handle, count: c_int, options:
         }
         let seconds = settings::number("FAKE_NVRTC_SECONDS", 0.0f64);
         std::thread::sleep(Duration::try_from_secs_f64(seconds).unwrap_or_default());
-        let mut text = Vec::new();
-        for index in 0..usize::try_from(count).unwrap_or(0) {
+        let options: Vec<_> = (0..usize::try_from(count).unwrap_or(0))
             // SAFETY: as above.
-            text.extend_from_slice(unsafe { CStr::from_ptr(*options.add(index)) }.to_bytes());
-            text.push(b'\n');
-        }
-        if !text.starts_with(b"--gpu-architecture=sm_") {
+            .map(|index| unsafe { CStr::from_ptr(*options.add(index)) }.to_string_lossy().into_owned())
+            .collect();
+        if !options.first().is_some_and(|option| option.starts_with("--gpu-architecture=sm_")) {
             return Err(INVALID_OPTION);
         }
-        text.extend_from_slice(&program.text);
+        let mut text = if compute::is_wanted() {
+            compute::compile(&program.source, &program.headers, &options).map_err(|log| {
+                program.log = format!("{log}\0").into_bytes();
+                COMPILATION
+            })?
+        } else {
+            let headers: String = program.headers.iter().map(|(name, text)| format!("{name}\n{text}")).collect();
+            format!("{}\n{}{headers}", options.join("\n"), program.source).into_bytes()
+        };
         text.resize(text.len().max(PADDING), b'.');
         program.log = b"ptxas info    : Used 32 registers, 0 bytes spill stores, 0 bytes spill loads\0".to_vec();
         program.cubin = [MAGIC, &(text.len() as u64).to_le_bytes(), &hash(&text).to_le_bytes(), &text].concat();
@@ -123,24 +129,24 @@ unsafe extern "C" fn nvrtcCompileProgram(program: Handle, count: c_int, options:
     call().err().unwrap_or(0)
 }
 
-/// Whether an image is one of ours without damage, or somebody else's, which is taken as it is.
+/// What an image of ours holds, if it has no damage; nothing of somebody else's, which is taken as it is.
 ///
 /// # Safety
-/// `image` must be a module's image, as for `cuModuleLoadData`.
-pub(crate) unsafe fn is_whole(image: *const u8) -> bool {
+/// `image` must be a module's image, as for `cuModuleLoadData`, and stay for as long as what is returned.
+pub(crate) unsafe fn content<'i>(image: *const u8) -> Option<&'i [u8]> {
     // SAFETY: bytes are read only as far as the ones before them are those of our format.
     unsafe {
         if MAGIC.iter().enumerate().any(|(index, &byte)| *image.add(index) != byte) {
-            return true;
+            return Some(&[]);
         }
         let number = |place: usize| {
             let mut bytes = [0; 8];
             std::ptr::copy_nonoverlapping(image.add(MAGIC.len() + place * 8), bytes.as_mut_ptr(), 8);
             u64::from_le_bytes(bytes)
         };
-        let Ok(length) = usize::try_from(number(0)) else { return false };
+        let length = usize::try_from(number(0)).ok()?;
         let text = std::slice::from_raw_parts(image.add(MAGIC.len() + 16), length.min(PADDING * 16));
-        hash(text) == number(1)
+        (hash(text) == number(1)).then_some(text)
     }
 }
 

@@ -37,7 +37,9 @@ struct State {
     calls: BTreeMap<String, u64>,
     poisoned: BTreeMap<usize, Code>,
     blocks: BTreeMap<u64, Block>,
-    /// The device that each function was loaded on; its handle is its place here plus one.
+    /// The device of each module, and what computes its launches; its handle is its place here plus one.
+    modules: Vec<(usize, Option<usize>)>,
+    /// The module of each function; handles as above.
     functions: Vec<usize>,
     launches: BTreeMap<usize, u64>,
 }
@@ -177,26 +179,52 @@ pub(crate) fn live_bytes() -> u64 {
     with(|state| state.blocks.values().map(|block| block.bytes as u64).sum())
 }
 
-/// A function of a module, for the current context.
-pub(crate) fn new_function() -> Outcome<usize> {
+/// A module for the current context.
+pub(crate) fn new_module(computed_by: Option<usize>) -> Outcome<usize> {
     let device = current_device()?;
     with(|state| {
-        state.functions.push(device);
+        state.modules.push((device, computed_by));
+        Ok(state.modules.len())
+    })
+}
+
+/// A function of a module, which must be one of the current context.
+pub(crate) fn new_function(module: usize) -> Outcome<usize> {
+    let device = current_device()?;
+    with(|state| {
+        let place = module.checked_sub(1).ok_or(INVALID_VALUE)?;
+        if state.modules.get(place).is_none_or(|&(loaded_on, _)| loaded_on != device) {
+            return Err(INVALID_VALUE);
+        }
+        state.functions.push(place);
         Ok(state.functions.len())
     })
 }
 
-/// A launch on the current device; returns its number there and the pinned memory of the device.
-pub(crate) fn launch(function: usize) -> Outcome<(u64, Option<u64>)> {
+/// A launch on the current device.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    /// Its number there.
+    pub(crate) number: u64,
+    /// The pinned memory of the device.
+    pub(crate) letter: Option<u64>,
+    /// What [`crate::compute`] loaded for it.
+    pub(crate) computed_by: Option<usize>,
+}
+
+pub(crate) fn launch(function: usize) -> Outcome<Launch> {
     let device = current_device()?;
     with(|state| {
-        let loaded_on = function.checked_sub(1).and_then(|place| state.functions.get(place));
-        if loaded_on != Some(&device) {
+        let module = function.checked_sub(1).and_then(|place| state.functions.get(place));
+        let Some(&(loaded_on, computed_by)) = module.and_then(|&module| state.modules.get(module)) else {
+            return Err(INVALID_HANDLE);
+        };
+        if loaded_on != device {
             return Err(INVALID_HANDLE);
         }
         let number = state.launches.entry(device).or_default();
         *number += 1;
         let pinned = state.blocks.iter().find(|(_, block)| block.host && block.device == device);
-        Ok((*number, pinned.map(|(&address, _)| address)))
+        Ok(Launch { number: *number, letter: pinned.map(|(&address, _)| address), computed_by })
     })
 }

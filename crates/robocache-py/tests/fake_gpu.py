@@ -1,7 +1,8 @@
 """A GPU for processes of their own: arrays that say they live there, as CuPy's would.
 
-Together with the driver of `crates/fake-cuda`, which computes nothing and fails on demand, whole
-calls run from Python without a GPU. Imported only by the children of test_fake_driver.py.
+Together with the driver of `crates/fake-cuda`, which fails on demand, and computes only if it is told
+to, whole calls run from Python without a GPU. Imported only by processes of test_fake_driver.py and
+test_kernels_on_host.py.
 """
 
 from __future__ import annotations
@@ -17,6 +18,15 @@ import robocache as rc
 from fake_dlpack import CUDA, Producer
 
 
+def pose_as_cupy(array: type, empty) -> None:
+    """The binding knows CuPy's arrays by their module, and asks the module for streams and memory."""
+    array.__module__ = "cupy"
+    module = types.ModuleType("cupy")
+    module.cuda = types.SimpleNamespace(get_current_stream=lambda: types.SimpleNamespace(ptr=0))
+    module.empty = empty
+    sys.modules["cupy"] = module
+
+
 class Array(Producer):
     """An array on a device; its memory is the host's, which nobody looks at."""
 
@@ -24,12 +34,7 @@ class Array(Producer):
         super().__init__(np.ascontiguousarray(data), device=(CUDA, ordinal))
 
 
-# The binding knows CuPy's arrays by their module, and asks the module for streams and memory.
-Array.__module__ = "cupy"
-cupy = types.ModuleType("cupy")
-cupy.cuda = types.SimpleNamespace(get_current_stream=lambda: types.SimpleNamespace(ptr=0))
-cupy.empty = lambda shape, dtype: Array(np.zeros(shape, dtype))
-sys.modules["cupy"] = cupy
+pose_as_cupy(Array, lambda shape, dtype: Array(np.zeros(shape, dtype)))
 
 
 def call(ordinal: int = 0, **keywords):

@@ -66,6 +66,7 @@ def random_call(
     *,
     dtype: torch.dtype = torch.float64,
     nan: bool = True,
+    stamps: str | None = None,
 ) -> Call:
     """Duplicates, ragged rows, targets in and out of order, outside, NaN; shared or own values.
 
@@ -76,7 +77,8 @@ def random_call(
         int(rng.integers(low, high)) for low, high in ((1, 5), (1, 30), (1, 40))
     )
     width = int(rng.choice([1, 3, 4, 7, 16, 33]))
-    stamps = str(rng.choice(list(STAMPS)))
+    drawn = str(rng.choice(list(STAMPS)))
+    stamps = stamps or drawn
     times = np.cumsum(rng.choice([0, 1, 2, 5], (batch, samples)), axis=1)
     targets = rng.integers(-3, times.max() + 4, (batch, steps)) + rng.choice(
         [0, 0.25, 0.5], (batch, steps)

@@ -115,6 +115,7 @@ template <class W, int WIDE> void write_methods(const Args& args, const Part& pa
             if (wide) make_units<LINEAR, W, WIDE, WIDE, AT_ONCE>(args, part);
             else make_units<LINEAR, W, 1, 1, AT_ONCE>(args, part);
 #endif
+            break;
     }
 }
 

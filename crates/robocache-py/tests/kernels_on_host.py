@@ -1,0 +1,317 @@
+"""Kernels without a GPU: the kernels' own sources, run on the host, against what the CPU computes.
+
+The driver of `crates/fake-cuda` compiles kernels with the C++ compiler and runs their threads in turns. This is a
+process of its own, started by test_kernels_on_host.py: `python kernels_on_host.py PART STAMPS DTYPE CASES SEED`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import mmap
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import robocache as rc
+from agreement import LAYOUTS, assert_same, memory, scatter
+from agreement import random_call as random_resample
+from fake_dlpack import BFLOAT, BOOL, CUDA, FLOAT, INT, UINT, Producer
+from fake_gpu import pose_as_cupy
+from gradient_cases import LINEAR, MIXED, OTHERS, Call
+from gradient_cases import random_call as random_gradient
+
+CODES = {torch.bfloat16: BFLOAT, torch.bool: BOOL, torch.uint8: UINT}
+COPIES = LINEAR[1:]
+FUSED = (*LINEAR, *OTHERS)
+
+
+class Array(Producer):
+    """A tensor of the host that says it is on a GPU, as CuPy's arrays would."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        code = CODES.get(tensor.dtype, FLOAT if tensor.is_floating_point() else INT)
+        super().__init__(
+            np.empty(0),
+            data=tensor.data_ptr(),
+            shape=tuple(tensor.shape),
+            strides=tensor.stride(),
+            dtype=(code, tensor.element_size() * 8, 1),
+            device=(CUDA, 0),
+        )
+        self.tensor = tensor
+
+
+def at_a_wall(tensor: torch.Tensor, aligned: bool) -> torch.Tensor:
+    """The same view of memory behind which no byte can be read or written.
+
+    Where an allocation shall be `aligned` as torch's are, the wall may be up to 255 bytes away.
+    """
+    data = memory(tensor)
+    room = -(-data.numel() // 256) * 256 if aligned else data.numel()
+    pages = -(-max(room, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
+    mapped = mmap.mmap(-1, pages + mmap.PAGESIZE)
+    whole = torch.frombuffer(mapped, dtype=torch.uint8)
+    wall = ctypes.c_void_p(whole.data_ptr() + pages)
+    if ctypes.CDLL(None, use_errno=True).mprotect(wall, ctypes.c_size_t(mmap.PAGESIZE), 0):
+        raise OSError(ctypes.get_errno(), "mprotect")
+    own = whole[pages - room : pages - room + data.numel()].copy_(data)
+    # The start of a mapping is aligned to anything; elements must be for torch to view them.
+    if own.data_ptr() % tensor.element_size():
+        return at_a_wall(tensor, aligned=True)
+    own = own.view(tensor.dtype)
+    return own.as_strided(
+        tensor.shape, tensor.stride(), own.storage_offset() + tensor.storage_offset()
+    )
+
+
+pose_as_cupy(Array, lambda shape, dtype: Array(torch.zeros(shape, dtype=getattr(torch, dtype))))
+
+
+class Cases:
+    """Random calls, of one type of stamps and one of values, so that a few kernels serve many of them."""
+
+    def __init__(self, stamps: str, dtype: str, seed: int, index: int) -> None:
+        self.rng = np.random.default_rng([seed, index])
+        self.stamps, self.dtype = stamps, getattr(torch, dtype)
+        self.name = dtype
+
+    def there(self, value):
+        if not isinstance(value, torch.Tensor):
+            return value
+        return Array(at_a_wall(value, aligned=bool(self.rng.random() < 0.5)))
+
+    def laid_out(self, call: dict) -> dict:
+        """Half of the calls have all of their tensors as they come, others lie in memory anyhow."""
+        plain = self.rng.random() < 0.5
+        return {
+            name: scatter(value, "plain" if plain else str(self.rng.choice(LAYOUTS)), self.rng)
+            if isinstance(value, torch.Tensor)
+            else value
+            for name, value in call.items()
+        }
+
+    def compare(self, want: tuple, run, context: object, layouts=LAYOUTS) -> None:
+        """What `run` writes into memory of the same shapes is `want`, and nothing beside it is written."""
+        layout = str(self.rng.choice(layouts))
+        templates = [scatter(torch.zeros_like(x), layout, self.rng, 0xA5) for x in want]
+        outs = [self.there(template) for template in templates]
+        run(outs[0] if len(outs) == 1 else tuple(outs))
+        rc.synchronize()
+        for template, out, expected in zip(templates, outs, want, strict=True):
+            assert_same(out.tensor, expected, context)
+            template.copy_(out.tensor)  # all that may have changed
+            start = out.tensor.storage_offset() - template.storage_offset()
+            size = memory(template).numel()
+            beside = memory(out.tensor)[start * template.element_size() :][:size]
+            assert torch.equal(beside, memory(template)), f"wrote beside the view: {context}"
+
+    def resample(self) -> None:
+        rng, dtype = self.rng, self.name
+        if rng.random() < 0.3:
+            dtype = str(rng.choice(["uint8", "int64"]))
+        floats = dtype == self.name
+        method = str(rng.choice(LINEAR if floats else COPIES))
+        ends = ["clamp", *(["nan"] if floats else []), *(["linear"] if method == "linear" else [])]
+        sizes = tuple(int(rng.integers(1, most)) for most in (5, 400, 500, 70))
+        if rng.random() < 0.1:  # more stamps than shared memory holds
+            sizes = (1, 40_000, 30, 3)
+        how = str(rng.choice(ends))
+        call = self.laid_out(random_resample(rng, dtype, self.stamps, method, how, sizes))
+        if call["check"] and sizes[1] > 2 and rng.random() < 0.2:
+            return self.refused(call)
+        want = rc.resample(**call, return_valid=True)
+        placed = {name: self.there(value) for name, value in call.items()}
+        context = (dtype, method, how, sizes)
+        self.compare(want, lambda out: rc.resample(**placed, return_valid=True, out=out), context)
+        self.compare(want[:1], lambda out: rc.resample(**placed, out=out), context)
+
+    def refused(self, call: dict) -> None:
+        """A kernel finds the stamps that the CPU refuses, and says the same about them."""
+        del call["lengths"]
+        row, index = (int(self.rng.integers(size)) for size in call["times"].shape)
+        before = call["times"][row, index - 1 if index else 1]
+        call["times"][row, index] = before - 1 if index else before + 1
+        with pytest.raises(rc.InvalidArgument) as on_cpu:
+            rc.resample(**call)
+        out = self.there(rc.resample(**(call | {"check": False})))
+        rc.resample(**{name: self.there(value) for name, value in call.items()}, out=out)
+        with pytest.raises(rc.InvalidArgument) as on_gpu:
+            rc.synchronize()
+        said = str(on_cpu.value).removeprefix("resample: ")
+        assert said in str(on_gpu.value), (said, str(on_gpu.value))
+        assert out.tensor[row].isnan().all() if out.tensor.is_floating_point() else True
+
+    def stream(self, batch: int, most: int, kind: str) -> dict:
+        rng = self.rng
+        samples = int(rng.integers(1, most))
+        method, dtype = str(rng.choice(FUSED)), self.dtype
+        width = {"slerp": 4, "rot6d": 6}.get(method, 1) * int(rng.integers(1, 9))
+        if kind == "narrow":
+            width = int(rng.choice([6, 8, 10, 12, 14]))
+            method = [("slerp", 0, 4), ("angle", 4, 5), (str(rng.choice(LINEAR)), 5, width)]
+        elif kind == "lines":
+            width, method = 8 * int(rng.integers(1, 9)), "linear"
+        elif method in COPIES and rng.random() < 0.2:
+            dtype = torch.uint8
+        elif rng.random() < 0.1:
+            dtype = torch.float32
+        times = np.cumsum(rng.choice([0, 1, 2, 5], (batch, samples)), axis=1) * 4
+        values = torch.from_numpy(rng.normal(size=(batch, samples, width)) * 3)
+        lengths = torch.from_numpy(rng.integers(0, samples + 1, batch))
+        parts = {
+            "values": values.to(dtype),
+            "times": torch.from_numpy(times).to(getattr(torch, self.stamps)),
+            "method": method,
+            "max_gap": float(rng.choice([1e-9, 5.0])) if rng.random() < 0.3 else None,
+            "lengths": lengths if rng.random() < 0.3 else None,
+        }
+        return self.laid_out(parts) if kind == "any" else parts
+
+    def fuse(self) -> None:
+        """Streams of any kind, or such as the kernels for lines and for narrow rows are made for."""
+        rng = self.rng
+        kind = str(rng.choice(["any", "any", "lines", "narrow"]))
+        batch, steps = int(rng.integers(1, 6)), int(rng.integers(1, 300))
+        count = {"narrow": 1, "lines": int(rng.integers(2, 5))}.get(
+            kind, int(rng.choice([1, 2, 3, 8]))
+        )
+        most = int(rng.choice([40, 900])) if kind == "any" else 60
+        streams = [self.stream(batch, most, kind) for _ in range(count)]
+        targets = rng.integers(-9, 10 * most, (batch, steps))
+        if rng.random() < 0.7:
+            targets = np.sort(targets, axis=1)
+        targets = torch.from_numpy(targets).to(getattr(torch, self.stamps))
+        floats = all(stream["values"].is_floating_point() for stream in streams)
+        asked = {
+            "return_valid": kind == "any" and bool(rng.random() < 0.4),
+            "return_age": kind == "any" and bool(rng.random() < 0.2),
+            "extrapolate": str(rng.choice(["clamp", "nan"])) if floats else "clamp",
+        }
+        made = rc.fuse([rc.Stream(**stream) for stream in streams], targets, **asked)
+        placed = [
+            rc.Stream(**{name: self.there(value) for name, value in stream.items()})
+            for stream in streams
+        ]
+        targets = self.there(targets)
+        context = asked, [(s["method"], s["values"].dtype, s["values"].shape) for s in streams]
+        self.compare(
+            made if isinstance(made, tuple) else (made,),
+            lambda out: rc.fuse(placed, targets, **asked, out=out),
+            context,
+        )
+
+    def points(self) -> None:
+        rng = self.rng
+        batch, count = int(rng.integers(1, 4)), int(rng.choice([1, 40, 700, 3000]))
+        places = rng.normal(size=(batch, count, 3)) * 2
+        places[rng.random((batch, count)) < 0.05] = np.nan
+        call = {"points": torch.from_numpy(places).to(self.dtype)}
+        if rng.random() < 0.5:
+            call["lengths"] = torch.from_numpy(rng.integers(0, count + 1, batch))
+        op = str(
+            rng.choice(["voxelize", "voxelize", "crop_box", "transform_points", "farthest_points"])
+        )
+        if op == "voxelize":
+            reduce = str(rng.choice(["occupancy", "count", "sum", "mean", "max", "min"]))
+            shape = [int(side) for side in rng.integers(1, int(rng.choice([4, 30])), 3)]
+            call |= {
+                "origin": (-2.0, -2.1, -1.9),
+                "voxel_size": 0.31,
+                "shape": shape,
+                "reduce": reduce,
+            }
+            if reduce not in ("occupancy", "count"):
+                width = int(rng.choice([1, 3, 4, 16]))
+                features = rng.normal(size=(batch, count, width))
+                call["features"] = torch.from_numpy(features).to(self.dtype)
+                call["return_counts"] = bool(rng.random() < 0.5)
+        elif op == "crop_box":
+            call |= {
+                "low": (-1.0, -1.5, -2.0),
+                "high": (1.0, 2.0, 1.5),
+                "compact": bool(rng.random() < 0.5),
+            }
+        elif op == "transform_points":
+            call.pop("lengths", None)
+            call["pose"] = torch.from_numpy(rng.normal(size=(batch, 4, 4))).to(self.dtype)
+            call["pose"][:, 3] = torch.tensor([0, 0, 0, 1])
+        else:
+            call["points"] = call["points"].nan_to_num()
+            call["k"] = int(rng.integers(1, min(count, 20) + 1))
+            if "lengths" in call:
+                call["lengths"] = call["lengths"].clamp(min=call["k"])
+        call = self.laid_out(call)
+        made = getattr(rc._core, op)(**call)
+        placed = {name: self.there(value) for name, value in call.items()}
+        context = op, {name: getattr(value, "shape", value) for name, value in call.items()}
+        self.compare(
+            made if isinstance(made, tuple) else (made,),
+            lambda out: getattr(rc._core, op)(**placed, out=out),
+            context,
+            layouts=("plain",),  # all that these ops write to
+        )
+
+    def gradient(self) -> None:
+        rng = self.rng
+        method = [*LINEAR, *LINEAR, *OTHERS, MIXED][
+            int(rng.integers(2 * len(LINEAR) + len(OTHERS) + 1))
+        ]
+        if rng.random() < 0.4:
+            call = self.long_gradient(method)
+        else:
+            seed = int(rng.integers(1 << 30))
+            call = random_gradient(seed, method, dtype=self.dtype, stamps=self.stamps)
+        shape = list(call.values.shape)
+        tensors = {"values": call.values, "times": call.times, "targets": call.targets}
+        made = rc.resample(**tensors, **call.options)
+        grad = torch.from_numpy(rng.normal(size=tuple(made.shape))).to(self.dtype)
+        if (
+            method in LINEAR and rng.random() < 0.3
+        ):  # what weighs nothing must not matter, not even so
+            grad[torch.from_numpy(rng.random(tuple(made.shape)) < 0.1)] = torch.nan
+        given = self.laid_out({"grad": grad, **tensors})
+        want = rc._core.resample_backward(**given, shape=shape, **call.options)
+        placed = {name: self.there(value) for name, value in (given | call.options).items()}
+        got = rc._core.resample_backward(**placed, shape=shape).tensor
+        rc.synchronize()
+        context = (method, shape, tuple(call.targets.shape), call.options)
+        if method in LINEAR:
+            return assert_same(got, want, context)
+        near = {"float64": 1e-10, "float32": 5e-4, "float16": 2e-2}[self.name]
+        torch.testing.assert_close(
+            got, want, rtol=near, atol=near, equal_nan=True, msg=lambda text: f"{context}: {text}"
+        )
+
+    def long_gradient(self, method) -> Call:
+        """Several tiles of samples, and sometimes more targets than samples."""
+        rng = self.rng
+        batch, samples, steps = (int(rng.integers(1, most)) for most in (4, 1500, 2000))
+        width = int(rng.integers(1, 20))
+        width = 16 if method is MIXED else 12 if method in ("slerp", "rot6d") else width
+        times = np.cumsum(rng.integers(0, 9, (batch, samples)), axis=1)
+        targets = rng.integers(-9, 5 * samples, (batch, steps))
+        if rng.random() < 0.5:
+            targets = np.sort(targets, axis=1)
+        options = {"method": method}
+        if rng.random() < 0.5:
+            options["lengths"] = torch.from_numpy(rng.integers(1, samples + 1, batch))
+        values = torch.from_numpy(rng.normal(size=(batch, samples, width))).to(self.dtype)
+        kind = getattr(torch, self.stamps)
+        stamps = (torch.from_numpy(x).to(kind) for x in (times, targets))
+        return Call(values if rng.random() < 0.7 else values[0], *stamps, options)
+
+
+def main() -> None:
+    part, stamps, dtype, cases, seed = sys.argv[1:]
+    faulthandler.enable()
+    for index in range(int(cases)):
+        print(f"case {index}", flush=True)  # the last one tells where a fault ended the process
+        getattr(Cases(stamps, dtype, int(seed), index), part)()
+    print(f"{cases} cases passed")
+
+
+if __name__ == "__main__":
+    main()
