@@ -78,12 +78,16 @@ exported! {
             text.and_then(|text| settings::pair(&text)).unwrap_or((9, 0))
         };
         *value = match attribute {
-            // Multiprocessors, compute mode, capability, and shared memory of a block: of an H200.
+            // Multiprocessors, compute mode, capability, and shared memory of a block.
             16 => settings::number("FAKE_CUDA_MULTIPROCESSORS", 132),
             20 => settings::of_device("FAKE_CUDA_COMPUTE_MODE", ordinal).and_then(|mode| mode.parse().ok()).unwrap_or(0),
             75 => capability().0,
             76 => capability().1,
-            97 => 232_448,
+            97 => match capability() {
+                (8, 0 | 7) => 166_912,
+                (8 | 12, _) => 101_376,
+                _ => 232_448,
+            },
             _ => return Err(INVALID_VALUE),
         };
         Ok(())
@@ -155,8 +159,15 @@ exported! {
 
     Context fn cuModuleLoadData(module: *mut Handle, image: *const c_void) {
         let content = crate::nvrtc::content(image.cast()).ok_or(INVALID_IMAGE)?;
-        let computing = content.starts_with(b"\x7fELF");
-        let loaded = if computing { Some(compute::load(content).map_err(|_| INVALID_IMAGE)?) } else { None };
+        let loaded = match (compute::is_wanted(), content.starts_with(b"\x7fELF")) {
+            (_, true) => Some(compute::load(content).map_err(|why| {
+                eprintln!("fake CUDA: {why}");
+                INVALID_IMAGE
+            })?),
+            // Nothing else can be computed.
+            (true, false) => return Err(INVALID_IMAGE),
+            (false, false) => None,
+        };
         *module = state::new_module(loaded)? as Handle;
         Ok(())
     }
@@ -214,9 +225,12 @@ unsafe extern "C" fn cuLaunchKernel(
         }
         let state::Launch { number, letter, computed_by } = state::launch(function as usize)?;
         if let Some(module) = computed_by {
+            if [blocks_y, blocks_z, threads_y, threads_z] != [1; 4] {
+                return Err(INVALID_VALUE);
+            }
             // SAFETY: the engine's kernels have one parameter; the rest is the caller's promise.
             let done = unsafe { compute::launch(module, *parameters, blocks_x, threads_x, shared) };
-            return if done { Ok(()) } else { Err(LAUNCH_FAILED) };
+            return if done { Ok(()) } else { Err(state::poison(LAUNCH_FAILED)) };
         }
         if let (Some(finding), Some(letter)) = (settings::text("FAKE_CUDA_FINDING"), letter) {
             // SAFETY: the engine's only pinned memory is its letter, which it never frees.

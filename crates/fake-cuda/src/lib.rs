@@ -23,7 +23,7 @@
 //! | `FAKE_CUDA_CAPTURING` | | `1`: all streams are being captured |
 //! | `FAKE_CUDA_HANG` | | ordinals, as in `0,1`: waiting for these devices never ends |
 //! | `FAKE_CUDA_RESET` | | `1`: another library has destroyed all contexts |
-//! | `FAKE_CUDA_FINDING` | | `code:row:index:first:second`: every launch finds this in its data |
+//! | `FAKE_CUDA_FINDING` | | `code:row:index:first:second`: every launch that computes nothing finds this in its data |
 //! | `FAKE_NVRTC_VERSION` | 12.0 | what NVRTC belongs to |
 //! | `FAKE_NVRTC_ARCHS` | 80 to 120 | architectures that it compiles for |
 //! | `FAKE_NVRTC_SECONDS` | 0 | how long a compilation takes |

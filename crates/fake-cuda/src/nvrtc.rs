@@ -18,6 +18,8 @@ const COMPILATION: c_int = 6;
 const MAGIC: &[u8] = b"FAKECUBIN";
 /// Long enough for a file that two processes write at once to be torn.
 const PADDING: usize = 1 << 18;
+/// The most that an image holds.
+const MOST: usize = 1 << 22;
 
 #[derive(Debug)]
 struct Program {
@@ -121,6 +123,10 @@ unsafe extern "C" fn nvrtcCompileProgram(program: Handle, count: c_int, options:
             let headers: String = program.headers.iter().map(|(name, text)| format!("{name}\n{text}")).collect();
             format!("{}\n{}{headers}", options.join("\n"), program.source).into_bytes()
         };
+        if text.len() > MOST {
+            program.log = format!("{} bytes, more than an image holds\0", text.len()).into_bytes();
+            return Err(COMPILATION);
+        }
         text.resize(text.len().max(PADDING), b'.');
         program.log = b"ptxas info    : Used 32 registers, 0 bytes spill stores, 0 bytes spill loads\0".to_vec();
         program.cubin = [MAGIC, &(text.len() as u64).to_le_bytes(), &hash(&text).to_le_bytes(), &text].concat();
@@ -145,7 +151,7 @@ pub(crate) unsafe fn content<'i>(image: *const u8) -> Option<&'i [u8]> {
             u64::from_le_bytes(bytes)
         };
         let length = usize::try_from(number(0)).ok()?;
-        let text = std::slice::from_raw_parts(image.add(MAGIC.len() + 16), length.min(PADDING * 16));
+        let text = std::slice::from_raw_parts(image.add(MAGIC.len() + 16), length.min(MOST));
         (hash(text) == number(1)).then_some(text)
     }
 }

@@ -81,6 +81,14 @@ pub(crate) fn enter(name: &str, needs: Needs) -> Outcome {
     })
 }
 
+/// The current context is of no use from here on.
+pub(crate) fn poison(code: Code) -> Code {
+    if let Some(device) = CURRENT.get() {
+        with(|state| state.poisoned.insert(device, code));
+    }
+    code
+}
+
 /// How often a function was called.
 pub(crate) fn calls(name: &str) -> u64 {
     with(|state| state.calls.get(name).copied().unwrap_or(0))

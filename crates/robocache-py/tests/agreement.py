@@ -14,7 +14,7 @@ from generate import random_stamps, random_targets
 # How a tensor lies in memory: "offset" breaks the alignment of vector accesses, "rows apart" keeps
 # the columns side by side, "any" permutes the axes and steps over elements as well.
 LAYOUTS = ("plain", "offset", "rows apart", "any")
-_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def scatter(x: torch.Tensor, layout: str, rng: np.random.Generator, fill: int = 0xFF):
@@ -56,7 +56,7 @@ def assert_same(got: torch.Tensor, want: torch.Tensor, context: object = "") -> 
     """Same shape, dtype and bits; NaNs are all alike."""
     assert got.shape == want.shape, f"shape {got.shape}, expected {want.shape}: {context}"
     assert got.dtype == want.dtype, f"dtype {got.dtype}, expected {want.dtype}: {context}"
-    bits = _BITS[got.element_size()]
+    bits = BITS[got.element_size()]
     differ = got.view(bits) != want.view(bits)
     if got.is_floating_point():
         differ &= ~(got.isnan() & want.isnan())

@@ -1,30 +1,19 @@
 """A GPU for processes of their own: arrays that say they live there, as CuPy's would.
 
 Together with the driver of `crates/fake-cuda`, which fails on demand, and computes only if it is told
-to, whole calls run from Python without a GPU. Imported only by processes of test_fake_driver.py and
-test_kernels_on_host.py.
+to, whole calls run from Python without a GPU. Imported only by the children of
+test_fake_driver.py.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import sys
-import types
 
 import numpy as np
 
 import robocache as rc
-from fake_dlpack import CUDA, Producer
-
-
-def pose_as_cupy(array: type, empty) -> None:
-    """The binding knows CuPy's arrays by their module, and asks the module for streams and memory."""
-    array.__module__ = "cupy"
-    module = types.ModuleType("cupy")
-    module.cuda = types.SimpleNamespace(get_current_stream=lambda: types.SimpleNamespace(ptr=0))
-    module.empty = empty
-    sys.modules["cupy"] = module
+from fake_dlpack import CUDA, Producer, pose_as_cupy
 
 
 class Array(Producer):

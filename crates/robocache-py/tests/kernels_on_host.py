@@ -1,7 +1,9 @@
 """Kernels without a GPU: the kernels' own sources, run on the host, against what the CPU computes.
 
 The driver of `crates/fake-cuda` compiles kernels with the C++ compiler and runs their threads in turns. This is a
-process of its own, started by test_kernels_on_host.py: `python kernels_on_host.py PART STAMPS DTYPE CASES SEED`.
+process of its own, started by test_kernels_on_host.py: `python kernels_on_host.py PART STAMPS DTYPE SEED FIRST END`
+runs the cases of a part from FIRST on. A process that a signal ends has read or written where it must not
+(segmentation fault), or at an odd address or out of an array (illegal instruction): the last case printed tells where.
 """
 
 from __future__ import annotations
@@ -16,10 +18,9 @@ import pytest
 import torch
 
 import robocache as rc
-from agreement import LAYOUTS, assert_same, memory, scatter
+from agreement import BITS, LAYOUTS, assert_same, memory, scatter
 from agreement import random_call as random_resample
-from fake_dlpack import BFLOAT, BOOL, CUDA, FLOAT, INT, UINT, Producer
-from fake_gpu import pose_as_cupy
+from fake_dlpack import BFLOAT, BOOL, CUDA, FLOAT, INT, UINT, Producer, pose_as_cupy
 from gradient_cases import LINEAR, MIXED, OTHERS, Call
 from gradient_cases import random_call as random_gradient
 
@@ -28,10 +29,39 @@ COPIES = LINEAR[1:]
 FUSED = (*LINEAR, *OTHERS)
 
 
+class Memory:
+    """A copy of all the memory that a view is part of, behind which no byte can be read or written.
+
+    What lies around it is `fill`. `unit`: what its start and size are rounded to, as allocators do. Without
+    `fill` none of it can be written.
+    """
+
+    READ = 1
+
+    def __init__(self, view: torch.Tensor, unit: int, fill: int | None = None) -> None:
+        data = memory(view)
+        room = -(-data.numel() // unit) * unit
+        pages = -(-max(room, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
+        whole = torch.frombuffer(mmap.mmap(-1, pages + mmap.PAGESIZE), dtype=torch.uint8)
+        self.bytes = whole[:pages].fill_(0xFF if fill is None else fill)
+        own = self.bytes[pages - room :][: data.numel()].copy_(data).view(view.dtype)
+        offset = own.storage_offset() + view.storage_offset()
+        self.view = own.as_strided(view.shape, view.stride(), offset)
+        self.protect(pages, mmap.PAGESIZE, 0)
+        if fill is None:
+            self.protect(0, pages, self.READ)
+
+    def protect(self, start: int, size: int, access: int) -> None:
+        place = ctypes.c_void_p(self.bytes.data_ptr() + start)
+        if ctypes.CDLL(None, use_errno=True).mprotect(place, ctypes.c_size_t(size), access):
+            raise OSError(ctypes.get_errno(), "mprotect")
+
+
 class Array(Producer):
     """A tensor of the host that says it is on a GPU, as CuPy's arrays would."""
 
-    def __init__(self, tensor: torch.Tensor) -> None:
+    def __init__(self, memory: Memory) -> None:
+        tensor = memory.view
         code = CODES.get(tensor.dtype, FLOAT if tensor.is_floating_point() else INT)
         super().__init__(
             np.empty(0),
@@ -41,33 +71,27 @@ class Array(Producer):
             dtype=(code, tensor.element_size() * 8, 1),
             device=(CUDA, 0),
         )
-        self.tensor = tensor
+        self.memory, self.tensor = memory, tensor
 
 
-def at_a_wall(tensor: torch.Tensor, aligned: bool) -> torch.Tensor:
-    """The same view of memory behind which no byte can be read or written.
-
-    Where an allocation shall be `aligned` as torch's are, the wall may be up to 255 bytes away.
-    """
-    data = memory(tensor)
-    room = -(-data.numel() // 256) * 256 if aligned else data.numel()
-    pages = -(-max(room, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
-    mapped = mmap.mmap(-1, pages + mmap.PAGESIZE)
-    whole = torch.frombuffer(mapped, dtype=torch.uint8)
-    wall = ctypes.c_void_p(whole.data_ptr() + pages)
-    if ctypes.CDLL(None, use_errno=True).mprotect(wall, ctypes.c_size_t(mmap.PAGESIZE), 0):
-        raise OSError(ctypes.get_errno(), "mprotect")
-    own = whole[pages - room : pages - room + data.numel()].copy_(data)
-    # The start of a mapping is aligned to anything; elements must be for torch to view them.
-    if own.data_ptr() % tensor.element_size():
-        return at_a_wall(tensor, aligned=True)
-    own = own.view(tensor.dtype)
-    return own.as_strided(
-        tensor.shape, tensor.stride(), own.storage_offset() + tensor.storage_offset()
-    )
+SPOILED = 0xA5
 
 
-pose_as_cupy(Array, lambda shape, dtype: Array(torch.zeros(shape, dtype=getattr(torch, dtype))))
+def empty(shape: tuple, dtype: str) -> Array:
+    """Memory as an allocator hands it out: with anything in it."""
+    tensor = torch.empty(shape, dtype=getattr(torch, dtype))
+    memory(tensor).fill_(SPOILED)
+    return Array(Memory(tensor, 16, SPOILED))
+
+
+pose_as_cupy(Array, empty)
+
+
+def spoil(view: torch.Tensor) -> None:
+    """The bytes of all elements, wherever they lie, as they were before anything was written."""
+    size = view.element_size()
+    word = int.from_bytes(bytes([SPOILED] * size), "little", signed=size > 1)
+    view.view(BITS[size]).fill_(word)
 
 
 class Cases:
@@ -79,9 +103,11 @@ class Cases:
         self.name = dtype
 
     def there(self, value):
+        """On the "GPU", to be read only: at the wall itself, or as far away as an alignment needs."""
         if not isinstance(value, torch.Tensor):
             return value
-        return Array(at_a_wall(value, aligned=bool(self.rng.random() < 0.5)))
+        unit = int(self.rng.choice([value.element_size(), 16, 16, 256]))
+        return Array(Memory(value, unit))
 
     def laid_out(self, call: dict) -> dict:
         """Half of the calls have all of their tensors as they come, others lie in memory anyhow."""
@@ -96,17 +122,16 @@ class Cases:
     def compare(self, want: tuple, run, context: object, layouts=LAYOUTS) -> None:
         """What `run` writes into memory of the same shapes is `want`, and nothing beside it is written."""
         layout = str(self.rng.choice(layouts))
-        templates = [scatter(torch.zeros_like(x), layout, self.rng, 0xA5) for x in want]
-        outs = [self.there(template) for template in templates]
+        templates = [scatter(torch.zeros_like(x), layout, self.rng) for x in want]
+        for template in templates:
+            memory(template).fill_(SPOILED)
+        outs = [Array(Memory(template, 16, SPOILED)) for template in templates]
         run(outs[0] if len(outs) == 1 else tuple(outs))
         rc.synchronize()
-        for template, out, expected in zip(templates, outs, want, strict=True):
+        for out, expected in zip(outs, want, strict=True):
             assert_same(out.tensor, expected, context)
-            template.copy_(out.tensor)  # all that may have changed
-            start = out.tensor.storage_offset() - template.storage_offset()
-            size = memory(template).numel()
-            beside = memory(out.tensor)[start * template.element_size() :][:size]
-            assert torch.equal(beside, memory(template)), f"wrote beside the view: {context}"
+            spoil(out.tensor)  # all that may have changed
+            assert bool((out.memory.bytes == SPOILED).all()), f"wrote beside the view: {context}"
 
     def resample(self) -> None:
         rng, dtype = self.rng, self.name
@@ -136,13 +161,19 @@ class Cases:
         call["times"][row, index] = before - 1 if index else before + 1
         with pytest.raises(rc.InvalidArgument) as on_cpu:
             rc.resample(**call)
-        out = self.there(rc.resample(**(call | {"check": False})))
+        good = torch.arange(len(call["times"])) != row
+        want = rc.resample(**(call | {"check": False}))
+        spoiled = torch.empty_like(want)
+        memory(spoiled).fill_(SPOILED)
+        out = Array(Memory(spoiled, 16, SPOILED))
         rc.resample(**{name: self.there(value) for name, value in call.items()}, out=out)
         with pytest.raises(rc.InvalidArgument) as on_gpu:
             rc.synchronize()
         said = str(on_cpu.value).removeprefix("resample: ")
         assert said in str(on_gpu.value), (said, str(on_gpu.value))
-        assert out.tensor[row].isnan().all() if out.tensor.is_floating_point() else True
+        assert_same(out.tensor[good], want[good])
+        if out.tensor.is_floating_point():
+            assert out.tensor[row].isnan().all()
 
     def stream(self, batch: int, most: int, kind: str) -> dict:
         rng = self.rng
@@ -280,7 +311,8 @@ class Cases:
         context = (method, shape, tuple(call.targets.shape), call.options)
         if method in LINEAR:
             return assert_same(got, want, context)
-        near = {"float64": 1e-10, "float32": 5e-4, "float16": 2e-2}[self.name]
+        # Sums of up to hundreds of targets, in another order, of quotients that may be large.
+        near = {"float64": 1e-10, "float32": 5e-4, "float16": 2e-2, "bfloat16": 2e-1}[self.name]
         torch.testing.assert_close(
             got, want, rtol=near, atol=near, equal_nan=True, msg=lambda text: f"{context}: {text}"
         )
@@ -305,12 +337,13 @@ class Cases:
 
 
 def main() -> None:
-    part, stamps, dtype, cases, seed = sys.argv[1:]
+    part, stamps, dtype, seed, first, end = sys.argv[1:]
     faulthandler.enable()
-    for index in range(int(cases)):
-        print(f"case {index}", flush=True)  # the last one tells where a fault ended the process
+    for index in range(int(first), int(end)):
+        print(f"case {index}", flush=True)
+        faulthandler.dump_traceback_later(120, exit=True)
         getattr(Cases(stamps, dtype, int(seed), index), part)()
-    print(f"{cases} cases passed")
+    print(f"{int(end) - int(first)} cases passed")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 // CUDA's words for the host: a launch computes its blocks one after the other, each thread of a block in a stack of its
-// own. A thread runs until it waits for others, so whatever needs a barrier that is not there sees stale memory; the
-// order in which threads take turns can be chosen. x86-64 with FMA and F16C.
+// own. A thread runs until it waits for others, a warp until all of its lanes wait; who goes first can be chosen. Shared
+// memory holds nothing of value when a block begins, and ends where the launch said. x86-64 with FMA and F16C.
 #pragma once
 #include <math.h>
 #include <stdio.h>
@@ -11,12 +11,13 @@
 #include <vector>
 
 #define __global__
-#define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __shared__ static
 #define __grid_constant__
 #define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
+// What is not shared memory of a kernel: statics lie in .bss, which is spoiled before each block.
+#define HOST_STATE __attribute__((section("host_state")))
 
 struct alignas(8) uint2 { unsigned x, y; };
 struct alignas(16) uint4 { unsigned x, y, z, w; };
@@ -24,24 +25,24 @@ struct alignas(16) longlong2 { long long x, y; };
 
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 inline longlong2 make_longlong2(long long x, long long y) { return {x, y}; }
-struct dim3 { unsigned x = 0, y = 0, z = 0; };
-static dim3 threadIdx, blockIdx, blockDim, gridDim;
+struct dim3 { unsigned x, y, z; };
+HOST_STATE static dim3 threadIdx = {0, 0, 0}, blockIdx = {0, 0, 0}, blockDim = {0, 0, 0}, gridDim = {0, 0, 0};
+
+extern "C" __attribute__((visibility("hidden"))) unsigned char __bss_start[], _end[];
 
 namespace host {
 
-const unsigned SHARED_BYTES = 232448, STACK_BYTES = 1 << 17, MOST_THREADS = 1024;
-alignas(1024) static unsigned char dynamic[SHARED_BYTES];
-
-// Addresses of 32 bits, as in shared memory; statics lie near enough to what a launch asked for.
-inline unsigned near_of(const void* place) { return unsigned((const unsigned char*)place - dynamic); }
-template <class T> T* at(unsigned place) { return (T*)(dynamic + int(place)); }
+const unsigned SHARED_BYTES = 232448, STACK_BYTES = 1 << 17, MOST_THREADS = 1024, PAGE = 4096;
+const unsigned char SPOILED = 0xa5;
+const unsigned long long CANARY = 0x5afe57ac5afe57acull;
 
 // Does not take part in finding out what T is.
 template <class T> using Same = typename std::common_type<T>::type;
 
 struct Copy { void* to; const void* from; unsigned bytes, group; };
 
-enum Wait { NOTHING, WARP, BLOCK, MEMORY, END };
+// What a thread waits in. Those who meet must wait in the same.
+enum Wait { NOTHING, SYNC, SHUFFLE, VOTE, MATCH, REDUCE, BARRIER, BARRIER_OR, MEMORY, END };
 
 struct Thread {
     void* place;  // where its stack goes on
@@ -52,13 +53,33 @@ struct Thread {
     std::vector<Copy> copies;  // on their way to shared memory
 };
 
-static Thread threads[MOST_THREADS];
-static unsigned char* stacks;
-static void* scheduler;
-static void (*body)();
-static int any;  // of what threads brought to the barrier
-static std::vector<std::pair<unsigned long long*, Copy>> bulk;  // copies of the copy engine, and who waits for them
-static const char* fault;
+struct State {
+    Thread threads[MOST_THREADS];
+    unsigned char* stacks;
+    unsigned char* dynamic;  // shared memory that the launch asked for
+    void* scheduler;
+    void (*body)();
+    int any;  // of what threads brought to a barrier
+    std::vector<std::pair<unsigned long long*, Copy>> bulk;  // copies of the copy engine, and who waits for them
+    std::vector<unsigned long long*> arrivals;               // barriers in memory that were made
+    const char* fault;
+};
+HOST_STATE static State* state = (State*)~0ull;
+
+inline Thread& self() { return state->threads[threadIdx.x]; }
+inline void fail(const char* why) {
+    if (!state->fault) state->fault = why;
+}
+
+// Addresses of 32 bits, as in shared memory: those of statics have the highest bit.
+inline unsigned near_of(const void* place) {
+    const unsigned char* const byte = (const unsigned char*)place;
+    if (byte >= __bss_start && byte < _end) return unsigned(byte - __bss_start) | 1u << 31;
+    return unsigned(byte - state->dynamic);
+}
+template <class T> T* at(unsigned place) {
+    return (T*)(place >> 31 ? __bss_start + (place & ~0u >> 1) : state->dynamic + place);
+}
 
 // Goes on in another stack, and keeps what a called function must keep.
 extern "C" __attribute__((visibility("hidden"))) void host_switch(void** from, void* to);
@@ -67,26 +88,28 @@ asm(".text\n.hidden host_switch\n.globl host_switch\nhost_switch:\n"
     "mov %rsp, (%rdi)\nmov %rsi, %rsp\n"
     "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n");
 
-inline Thread& self() { return threads[threadIdx.x]; }
-
 __noinline__ inline void wait(Wait what, unsigned mask = 0) {
     Thread& thread = self();
     thread.wait = what;
     thread.mask = mask;
-    host_switch(&thread.place, scheduler);
+    host_switch(&thread.place, state->scheduler);
 }
 
 inline void begin() {
-    body();
+    state->body();
     wait(END);
 }
 
+inline unsigned long long* stack_of(unsigned number) {
+    return (unsigned long long*)(state->stacks + number * size_t(STACK_BYTES));
+}
 inline void prepare(unsigned number) {
-    Thread& thread = threads[number];
+    Thread& thread = state->threads[number];
     thread.wait = NOTHING;
     thread.group = 0;
     thread.copies.clear();
-    void** top = (void**)(stacks + (number + 1) * size_t(STACK_BYTES));
+    *stack_of(number) = CANARY;
+    void** top = (void**)stack_of(number + 1);
     // As if it had been called: where it would return to, where it goes on, and room for six registers.
     *--top = nullptr;
     *--top = (void*)begin;
@@ -94,69 +117,85 @@ inline void prepare(unsigned number) {
     thread.place = top;
 }
 
+inline bool is_of_warp(Wait wait) { return wait >= SYNC && wait <= REDUCE; }
+
 // Lets lanes go on that have all come to the same place.
-inline bool release_warp(unsigned first, unsigned count) {
+inline bool release_warp(Thread* lanes, unsigned count) {
     bool released = false;
     for (unsigned lane = 0; lane < count; lane++) {
-        const Thread& thread = threads[first + lane];
-        if (thread.wait != WARP) continue;
-        const unsigned mask = thread.mask;
+        if (!is_of_warp(lanes[lane].wait)) continue;
+        const unsigned mask = lanes[lane].mask;
         bool all = mask >> lane & 1;
-        if (!all) fault = "a lane is not in its own mask";
+        if (!all) fail("a lane is not in its own mask");
         for (unsigned other = 0; other < 32 && all; other++) {
             if (!(mask >> other & 1)) continue;
-            const bool there = other < count && threads[first + other].wait != END;
-            if (!there) fault = "a lane waits for one that has ended";
-            all = there && threads[first + other].wait == WARP && threads[first + other].mask == mask;
+            const bool there = other < count && lanes[other].wait != END;
+            if (!there) fail("a lane waits for one that has ended");
+            all = there && is_of_warp(lanes[other].wait) && lanes[other].mask == mask;
+            if (all && lanes[other].wait != lanes[lane].wait) fail("lanes meet in different functions");
         }
         if (!all) continue;
         released = true;
         for (unsigned other = 0; other < count; other++)
-            if (mask >> other & 1) threads[first + other].wait = NOTHING;
+            if (mask >> other & 1) lanes[other].wait = NOTHING;
     }
     return released;
 }
 
+// Runs the lanes of a warp until all of them wait for other warps, or for memory; tells whether one came further.
+inline bool run_warp(unsigned first, unsigned count, unsigned start, bool backwards) {
+    bool moved = false;
+    do {
+        for (unsigned turn = 0; turn < count; turn++) {
+            const unsigned number = first + ((backwards ? count - 1 - turn : turn) + start) % count;
+            Thread& thread = state->threads[number];
+            if (thread.wait == MEMORY) thread.wait = NOTHING;
+            if (thread.wait != NOTHING) continue;
+            threadIdx.x = number;
+            host_switch(&state->scheduler, thread.place);
+            moved |= thread.wait != MEMORY;
+            if (*stack_of(number) != CANARY) fail("the stack of a thread is too small");
+        }
+    } while (!state->fault && release_warp(state->threads + first, count));
+    return moved;
+}
+
+// `order`: 0 for the order of their numbers; else warps and lanes begin somewhere else in each turn, and go backwards in
+// half of them.
 inline bool run_block(unsigned count, unsigned& order) {
     for (unsigned number = 0; number < count; number++) prepare(number);
+    const unsigned warps = (count + 31) / 32;
     for (;;) {
-        bool moved = false;
-        unsigned ended = 0, waiting = 0;
-        // 0: in the order of their numbers; else somewhere else in each turn, and every other turn backwards.
         if (order) order = order * 1664525u + 1013904223u;
-        const unsigned start = order ? order >> 8 : 0, backwards = order >> 31;
-        for (unsigned turn = 0; turn < count; turn++) {
-            const unsigned number = ((backwards ? count - 1 - turn : turn) + start) % count;
-            Thread& thread = threads[number];
-            if (thread.wait == MEMORY) thread.wait = NOTHING;
-            if (thread.wait == NOTHING) {
-                threadIdx.x = number;
-                host_switch(&scheduler, thread.place);
-                moved |= thread.wait != MEMORY;
-            }
-            ended += thread.wait == END;
-            waiting += thread.wait == BLOCK;
+        const unsigned start = order ? order >> 8 : 0;
+        bool moved = false;
+        for (unsigned turn = 0; turn < warps; turn++) {
+            const unsigned first = (turn + start / 32) % warps * 32;
+            moved |= run_warp(first, count - first < 32 ? count - first : 32, start, order >> 31);
         }
-        for (unsigned first = 0; first < count; first += 32)
-            moved |= release_warp(first, count - first < 32 ? count - first : 32);
-        if (fault) return false;
-        if (ended == count) return true;
-        if (waiting && ended + waiting == count) {
+        unsigned ended = 0, plain = 0, any = 0;
+        for (unsigned number = 0; number < count; number++) {
+            const Wait wait = state->threads[number].wait;
+            ended += wait == END, plain += wait == BARRIER, any += wait == BARRIER_OR;
+        }
+        if (plain && any) fail("threads meet in different barriers");
+        if (state->fault || ended == count) return !state->fault;
+        if (plain + any && ended + plain + any == count) {
             for (unsigned number = 0; number < count; number++)
-                if (threads[number].wait == BLOCK) threads[number].wait = NOTHING;
+                if (state->threads[number].wait != END) state->threads[number].wait = NOTHING;
         } else if (!moved) {
-            fault = "threads wait for each other";
+            fail("threads wait for each other");
             return false;
         }
     }
 }
 
 // What every lane of `mask` shows; `use` looks at it while they all wait.
-template <class Use> auto together(unsigned mask, unsigned long long number, Use use) {
+template <class Use> auto together(Wait what, unsigned mask, unsigned long long number, Use use) {
     self().number = number;
-    wait(WARP, mask);
-    const auto result = use(threads + threadIdx.x / 32 * 32);
-    wait(WARP, mask);
+    wait(what, mask);
+    const auto result = use(state->threads + threadIdx.x / 32 * 32);
+    wait(what, mask);
     return result;
 }
 template <class T> unsigned long long bits_of(T number) {
@@ -170,8 +209,8 @@ template <class T> T number_of(unsigned long long bits) {
     memcpy(&number, &bits, sizeof(T));
     return number;
 }
-template <class T, class Add> T folded(unsigned mask, T own, Add add) {
-    return together(mask, bits_of(own), [&](const Thread* lanes) {
+template <class T, class Add> T folded(Wait what, unsigned mask, T own, Add add) {
+    return together(what, mask, bits_of(own), [&](const Thread* lanes) {
         bool first = true;
         T sum = own;
         for (unsigned lane = 0; lane < 32; lane++) {
@@ -185,10 +224,10 @@ template <class T, class Add> T folded(unsigned mask, T own, Add add) {
 }
 template <class T> T shown_by(unsigned mask, T own, int lane) {
     const bool there = lane >= 0 && lane < 32;
-    const T result = together(mask, bits_of(own), [&](const Thread* lanes) {
+    const T result = together(SHUFFLE, mask, bits_of(own), [&](const Thread* lanes) {
         return there ? number_of<T>(lanes[lane].number) : own;
     });
-    if (there && !(mask >> lane & 1)) fault = "a lane asks one that is not in the mask";
+    if (there && !(mask >> lane & 1)) fail("a lane asks one that is not in the mask");
     return result;
 }
 
@@ -204,6 +243,7 @@ inline unsigned short to_bf16(float x) {
     return x != x ? 0x7fff : (unsigned short)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 inline float from_bf16(unsigned short bits) { return number_of<float>((unsigned long long)bits << 16); }
+// Rounds more often than a GPU would, but for what kernels use it for: products with 0.
 template <class To, class From> unsigned fma_pair(unsigned a, unsigned b, unsigned c, To to, From from) {
     const auto one = [&](int shift) { return unsigned(to(fmaf(from(a >> shift), from(b >> shift), from(c >> shift)))); };
     return one(0) | one(16) << 16;
@@ -211,8 +251,15 @@ template <class To, class From> unsigned fma_pair(unsigned a, unsigned b, unsign
 inline unsigned fma_bf16(unsigned a, unsigned b, unsigned c) { return fma_pair(a, b, c, to_bf16, from_bf16); }
 inline unsigned fma_f16(unsigned a, unsigned b, unsigned c) { return fma_pair(a, b, c, to_f16, from_f16); }
 
+// What an approximation may be: a little more or less than the number, as its bits would have it.
+inline float about(float x) {
+    const unsigned kind = unsigned(bits_of(x)) % 3;
+    return kind == 0 ? x : nextafterf(x, kind == 1 ? INFINITY : -INFINITY);
+}
+
 // Copies happen as late as they may: when somebody waits for them.
 inline void copy_later(unsigned to, const void* from, unsigned bytes) {
+    if ((to | unsigned((unsigned long long)from)) % bytes) fail("a copy to shared memory at an odd address");
     self().copies.push_back({at<void>(to), from, bytes, self().group});
 }
 inline void await_copies(unsigned left) {
@@ -224,64 +271,111 @@ inline void await_copies(unsigned left) {
     }
     thread.copies.swap(still);
 }
+
+// A barrier in memory counts the bytes that are to come, and OPEN until somebody has said how many.
 const unsigned long long OPEN = 1ull << 63;
-inline void bulk_later(unsigned to, const void* from, unsigned bytes, unsigned arrival) {
-    if ((to | bytes | unsigned((unsigned long long)from)) % 16) fault = "the copy engine takes whole units of 16 bytes";
-    bulk.push_back({at<unsigned long long>(arrival), {at<void>(to), from, bytes, 0}});
+inline unsigned long long* arrival_at(unsigned place, bool made) {
+    unsigned long long* const arrival = at<unsigned long long>(place);
+    bool known = false;
+    for (const unsigned long long* other : state->arrivals) known |= other == arrival;
+    if (known != made) fail(made ? "a barrier in memory that nobody made" : "a barrier in memory is made twice");
+    return arrival;
 }
-inline void await_bulk(unsigned arrival) {
-    unsigned long long* const left = at<unsigned long long>(arrival);
-    for (auto& [barrier, copy] : bulk) {
-        if (barrier != left || !copy.bytes) continue;
-        memcpy(copy.to, copy.from, copy.bytes);
-        *left -= copy.bytes;
-        copy.bytes = 0;
+inline void make_arrival(unsigned place) {
+    unsigned long long* const arrival = arrival_at(place, false);
+    *arrival = OPEN;
+    state->arrivals.push_back(arrival);
+}
+inline void expect(unsigned place, unsigned bytes) { *arrival_at(place, true) += bytes - OPEN; }
+inline void bulk_later(unsigned to, const void* from, unsigned bytes, unsigned place) {
+    if ((to | bytes | unsigned((unsigned long long)from)) % 16) fail("the copy engine takes whole units of 16 bytes");
+    state->bulk.push_back({arrival_at(place, true), {at<void>(to), from, bytes, 0}});
+}
+inline void await_bulk(unsigned place) {
+    unsigned long long* const left = arrival_at(place, true);
+    for (;;) {
+        for (auto& [arrival, copy] : state->bulk) {
+            if (arrival != left || !copy.bytes) continue;
+            memcpy(copy.to, copy.from, copy.bytes);
+            *left -= copy.bytes;
+            copy.bytes = 0;
+        }
+        if (!*left || state->fault) return;
+        wait(MEMORY);
     }
-    while (*left) wait(MEMORY);
 }
 
-template <class Argument> int launch(void (*kernel)(Argument), const void* argument, unsigned blocks, unsigned count,
-                                     unsigned bytes, unsigned order) {
-    if (count > MOST_THREADS || bytes > SHARED_BYTES) return 1;
-    if (!stacks) {
-        const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-        void* const memory = mmap(nullptr, size_t(STACK_BYTES) * MOST_THREADS, PROT_READ | PROT_WRITE, flags, -1, 0);
-        if (memory == MAP_FAILED) return 1;
-        stacks = (unsigned char*)memory;
+inline bool make_state() {
+    if (state != (State*)~0ull) return state;
+    const auto map = [](size_t bytes) {
+        void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        return memory == MAP_FAILED ? nullptr : (unsigned char*)memory;
+    };
+    state = new State();
+    state->stacks = map((MOST_THREADS + 1) * size_t(STACK_BYTES));
+    state->dynamic = map(SHARED_BYTES + 2 * PAGE);
+    return state->stacks && state->dynamic;
+}
+
+// Shared memory as a block finds it: spoiled, and with pages behind it that nobody can touch.
+inline unsigned spoil_shared(unsigned bytes) {
+    const unsigned usable = (bytes + PAGE - 1) / PAGE * PAGE, all = (SHARED_BYTES + PAGE - 1) / PAGE * PAGE + PAGE;
+    mprotect(state->dynamic, usable, PROT_READ | PROT_WRITE);
+    mprotect(state->dynamic + usable, all - usable, PROT_NONE);
+    memset(state->dynamic, SPOILED, usable);
+    memset(__bss_start, SPOILED, _end - __bss_start);
+    return usable;
+}
+
+inline bool run_one(unsigned count, unsigned bytes, unsigned& order) {
+    const unsigned usable = spoil_shared(bytes);
+    state->bulk.clear();
+    state->arrivals.clear();
+    if (!run_block(count, order)) return false;
+    for (unsigned place = bytes; place < usable; place++)
+        if (state->dynamic[place] != SPOILED) fail("shared memory was written behind what the launch asked for");
+    for (const auto& [arrival, copy] : state->bulk)
+        if (copy.bytes) fail("nobody waited for the copy engine");
+    return !state->fault;
+}
+
+HOST_STATE static const void* argument = (const void*)~0ull;
+
+template <class Argument, void (*KERNEL)(Argument)>
+int launch(const void* given, unsigned blocks, unsigned count, unsigned bytes, unsigned order) {
+    if (count > MOST_THREADS || bytes > SHARED_BYTES || !make_state()) {
+        fprintf(stderr, "fake CUDA: no room for %u threads and %u bytes\n", count, bytes);
+        return 1;
     }
-    typedef typename std::remove_const<Argument>::type Plain;
-    static void (*entry)(Argument);
-    static const Plain* given;
-    entry = kernel;
-    given = (const Plain*)argument;
-    body = [] { entry(*given); };
+    argument = given;
+    state->body = [] { KERNEL(*(const Argument*)argument); };
+    state->fault = nullptr;
     gridDim = {blocks, 1, 1};
     blockDim = {count, 1, 1};
-    fault = nullptr;
     for (unsigned block = 0; block < blocks; block++) {
         blockIdx.x = block;
-        memset(dynamic, 0xa5, SHARED_BYTES);
-        bulk.clear();
-        if (run_block(count, order)) continue;
-        fprintf(stderr, "fake CUDA: block %u of %u: %s\n", block, blocks, fault);
+        if (run_one(count, bytes, order)) continue;
+        fprintf(stderr, "fake CUDA: block %u of %u: %s\n", block, blocks, state->fault);
         return 1;
     }
     return 0;
 }
 
+template <class Argument> Argument argument_of(void (*)(Argument));
+
 }  // namespace host
 
-inline void __syncthreads() { host::wait(host::BLOCK); }
+inline void __syncthreads() { host::wait(host::BARRIER); }
 inline int __syncthreads_or(int own) {
-    host::any = 0;
-    host::wait(host::BLOCK);
-    host::any |= own;
-    host::wait(host::BLOCK);
-    const int all = host::any;
-    host::wait(host::BLOCK);
+    host::state->any = 0;
+    host::wait(host::BARRIER_OR);
+    host::state->any |= own;
+    host::wait(host::BARRIER_OR);
+    const int all = host::state->any;
+    host::wait(host::BARRIER_OR);
     return all;
 }
-inline void __syncwarp(unsigned mask = ~0u) { host::wait(host::WARP, mask); }
+inline void __syncwarp(unsigned mask = ~0u) { host::wait(host::SYNC, mask); }
 template <class T> T __shfl_sync(unsigned mask, T own, int lane) { return host::shown_by(mask, own, lane & 31); }
 template <class T> T __shfl_xor_sync(unsigned mask, T own, int bits) {
     return host::shown_by(mask, own, int(threadIdx.x % 32) ^ bits);
@@ -293,12 +387,12 @@ template <class T> T __shfl_down_sync(unsigned mask, T own, unsigned lanes) {
     return host::shown_by(mask, own, int(threadIdx.x % 32) + int(lanes));
 }
 inline unsigned __ballot_sync(unsigned mask, int own) {
-    return host::folded(mask, own ? 1u << threadIdx.x % 32 : 0, [](unsigned a, unsigned b) { return a | b; });
+    return host::folded(host::VOTE, mask, own ? 1u << threadIdx.x % 32 : 0, [](unsigned a, unsigned b) { return a | b; });
 }
 inline int __any_sync(unsigned mask, int own) { return __ballot_sync(mask, own) != 0; }
 inline int __all_sync(unsigned mask, int own) { return __ballot_sync(mask, own) == mask; }
 template <class T> unsigned __match_any_sync(unsigned mask, T own) {
-    return host::together(mask, host::bits_of(own), [&](const host::Thread* lanes) {
+    return host::together(host::MATCH, mask, host::bits_of(own), [&](const host::Thread* lanes) {
         unsigned equal = 0;
         for (unsigned lane = 0; lane < 32; lane++)
             if (mask >> lane & 1 && lanes[lane].number == host::bits_of(own)) equal |= 1u << lane;
@@ -306,15 +400,14 @@ template <class T> unsigned __match_any_sync(unsigned mask, T own) {
     });
 }
 template <class T> T __reduce_add_sync(unsigned mask, T own) {
-    return host::folded(mask, own, [](T a, T b) { return T(a + b); });
+    return host::folded(host::REDUCE, mask, own, [](T a, T b) { return T(a + b); });
 }
 template <class T> T __reduce_max_sync(unsigned mask, T own) {
-    return host::folded(mask, own, [](T a, T b) { return a < b ? b : a; });
+    return host::folded(host::REDUCE, mask, own, [](T a, T b) { return a < b ? b : a; });
 }
 template <class T> T __reduce_min_sync(unsigned mask, T own) {
-    return host::folded(mask, own, [](T a, T b) { return b < a ? b : a; });
+    return host::folded(host::REDUCE, mask, own, [](T a, T b) { return b < a ? b : a; });
 }
-inline void __threadfence() {}
 inline void __threadfence_system() {}
 
 template <class T> T __ldg(const T* place) { return *place; }
@@ -340,9 +433,11 @@ inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned((unsigned lon
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
     return (unsigned long long)((unsigned __int128)a * b >> 64);
 }
-inline float __fdividef(float a, float b) { return a / b; }
+inline float __fdividef(float a, float b) { return host::about(a / b); }
 inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
-inline int __float2int_rz(float x) { return int(x); }
+inline int __float2int_rz(float x) {
+    return x != x ? 0 : x >= 2147483648.0f ? 2147483647 : x < -2147483648.0f ? -2147483647 - 1 : int(x);
+}
 inline float __int_as_float(int bits) { return host::number_of<float>(host::bits_of(bits)); }
 inline float __uint_as_float(unsigned bits) { return host::number_of<float>(bits); }
 inline unsigned __float_as_uint(float x) { return unsigned(host::bits_of(x)); }

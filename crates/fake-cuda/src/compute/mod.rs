@@ -1,7 +1,8 @@
 //! Launches that compute, with `FAKE_CUDA_COMPUTE=1`: kernels are compiled by the host's C++ compiler and run on it.
 //!
-//! This shows that a kernel computes what it should, reads and waits in order and within its bounds; not that it is
-//! quick, nor what a GPU's own roundings and memory do. Clusters of blocks are not known here.
+//! Seen are wrong results, accesses out of the bounds of shared memory and at odd addresses, and barriers that are missing,
+//! where the chosen order of threads lets it matter. Not seen: speed, a GPU's order of memory, and what blocks do to each
+//! other, since they run one after the other. Clusters of blocks are not known.
 
 mod ptx;
 
@@ -26,6 +27,7 @@ static MODULES: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 unsafe extern "C" {
     fn dlopen(path: *const std::ffi::c_char, flags: c_int) -> *mut c_void;
     fn dlsym(library: *mut c_void, name: *const std::ffi::c_char) -> *mut c_void;
+    fn dlerror() -> *const std::ffi::c_char;
 }
 
 pub(crate) fn is_wanted() -> bool {
@@ -43,7 +45,7 @@ pub(crate) fn compile(source: &str, headers: &[(String, String)], options: &[Str
     let launch = format!(
         "extern \"C\" __attribute__((visibility(\"default\"))) int {}(const void* argument, unsigned blocks, \
          unsigned threads, unsigned shared, unsigned order) {{\n    \
-         return host::launch(RC_ENTRY, argument, blocks, threads, shared, order);\n}}\n",
+         return host::launch<decltype(host::argument_of(RC_ENTRY)), RC_ENTRY>(argument, blocks, threads, shared, order);\n}}\n",
         ENTRY.to_string_lossy()
     );
     let source = ptx::as_cpp(source)?;
@@ -52,9 +54,11 @@ pub(crate) fn compile(source: &str, headers: &[(String, String)], options: &[Str
     let library = folder.0.join("kernel.so");
     let mut command = Command::new(settings::text("CXX").unwrap_or_else(|| "c++".to_owned()));
     command.args(["-std=c++17", "-O1", "-shared", "-fPIC", "-s", "-w", "-mfma", "-mf16c", "-ffp-contract=off"]);
-    // Each kernel has shared memory of its own, and a vector at an odd address stops it as it would a GPU.
+    // Each kernel has shared memory of its own.
     command.args(["-fvisibility=hidden", "-fno-gnu-unique", "-fno-strict-aliasing", "-fno-threadsafe-statics"]);
-    command.args(["-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"]);
+    // "Illegal instruction" is how a vector at an odd address, an index out of an array, or a shift too far ends.
+    command.args(["-fsanitize=alignment,bounds,shift,integer-divide-by-zero", "-fsanitize-undefined-trap-on-error"]);
+    command.arg("-ftrivial-auto-var-init=pattern");
     for option in options {
         if let Some(architecture) = option.strip_prefix("--gpu-architecture=sm_") {
             command.arg(format!("-D__CUDA_ARCH__={architecture}0"));
@@ -76,13 +80,15 @@ pub(crate) fn load(library: &[u8]) -> Result<usize, String> {
     let path = folder.0.join("kernel.so");
     std::fs::write(&path, library).map_err(|error| error.to_string())?;
     let name = [path.as_os_str().as_bytes(), b"\0"].concat();
-    // SAFETY: our own library, which does nothing when it is loaded; its entry has this type.
+    // SAFETY: our own library, whose entry has this type; it stays until the process ends.
     let entry = unsafe {
         const NOW: c_int = 2;
         let library = dlopen(name.as_ptr().cast(), NOW);
         let entry = if library.is_null() { library } else { dlsym(library, ENTRY.as_ptr()) };
         if entry.is_null() {
-            return Err(format!("{} cannot be loaded", path.display()));
+            let why = dlerror();
+            let why = if why.is_null() { "no reason given".into() } else { CStr::from_ptr(why).to_string_lossy() };
+            return Err(format!("{}: {why}", path.display()));
         }
         std::mem::transmute::<*mut c_void, Entry>(entry)
     };
@@ -108,10 +114,17 @@ struct Folder(PathBuf);
 impl Folder {
     fn new() -> Result<Self, String> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("fake-cuda-{}-{number}", std::process::id()));
-        std::fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok(Self(path))
+        loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let path = std::env::temp_dir().join(format!("fake-cuda-{}-{number}", std::process::id()));
+            match std::fs::create_dir(&path) {
+                // Left behind by a process of the same number that was killed.
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                made => {
+                    return made.map(|()| Self(path.clone())).map_err(|error| format!("{}: {error}", path.display()));
+                }
+            }
+        }
     }
 }
 

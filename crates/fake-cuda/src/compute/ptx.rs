@@ -20,13 +20,13 @@ const MEANINGS: &[(&str, &str)] = &[
     ),
     ("fma.rn.f16x2 %0, %0, %1, %2;", "%0 = host::fma_f16(%0, %1, %2)"),
     ("fma.rn.bf16x2 %0, %0, %1, %2;", "%0 = host::fma_bf16(%0, %1, %2)"),
-    ("rsqrt.approx.ftz.f32 %0, %1;", "%0 = 1.0f / sqrtf(%1)"),
-    ("rcp.approx.ftz.f32 %0, %1;", "%0 = 1.0f / %1"),
+    ("rsqrt.approx.ftz.f32 %0, %1;", "%0 = host::about(1.0f / sqrtf(%1))"),
+    ("rcp.approx.ftz.f32 %0, %1;", "%0 = host::about(1.0f / %1)"),
     // Memory.
-    ("red.relaxed.gpu.global.add.u32 [%0], %1;", "*%0 += %1"),
-    ("red.relaxed.gpu.global.add.u64 [%0], %1;", "*%0 += %1"),
-    ("red.relaxed.gpu.global.or.b32 [%0], %1;", "*%0 |= %1"),
-    ("red.relaxed.gpu.global.or.b64 [%0], %1;", "*%0 |= %1"),
+    ("red.relaxed.gpu.global.add.u32 [%0], %1;", "*(unsigned*)%0 += %1"),
+    ("red.relaxed.gpu.global.add.u64 [%0], %1;", "*(unsigned long long*)%0 += %1"),
+    ("red.relaxed.gpu.global.or.b32 [%0], %1;", "*(unsigned*)%0 |= %1"),
+    ("red.relaxed.gpu.global.or.b64 [%0], %1;", "*(unsigned long long*)%0 |= %1"),
     ("red.shared.or.b32 [%0], %1;", "*host::at<unsigned>(%0) |= %1"),
     ("ld.v4.u32 {%0, %1, %2, %3}, [%4];", LOAD_4),
     ("RC_READ v4.u32 {%0, %1, %2, %3}, [%4];", LOAD_4),
@@ -46,9 +46,9 @@ const MEANINGS: &[(&str, &str)] = &[
     ("cp.async.ca.shared.global [%0], [%1], %2;", "host::copy_later(%0, %1, %2)"),
     ("cp.async.commit_group;", "host::self().group++"),
     ("cp.async.wait_group %0;", "host::await_copies(%0)"),
-    ("mbarrier.init.shared::cta.b64 [%0], 1;", "*host::at<unsigned long long>(%0) = host::OPEN"),
+    ("mbarrier.init.shared::cta.b64 [%0], 1;", "host::make_arrival(%0)"),
     ("fence.mbarrier_init.release.cluster;", ""),
-    ("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;", "*host::at<unsigned long long>(%0) += %1 - host::OPEN"),
+    ("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;", "host::expect(%0, %1)"),
     (
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];",
         "host::bulk_later(%0, %1, %2, %3)",
@@ -82,7 +82,10 @@ fn with_shared_memory(source: &str) -> String {
         let parts = line.trim().strip_prefix("extern __shared__ ").and_then(|rest| rest.strip_suffix("[];"));
         let Some((kind, name)) = parts.and_then(|declared| declared.rsplit_once(' ')) else { return line.to_owned() };
         let kind = kind.split_once(") ").map_or(kind, |(_, kind)| kind);
-        format!("{kind}* const {name} = ({kind}*)host::dynamic;")
+        let place = format!("({kind}*)host::state->dynamic");
+        // Outside of functions there is no time at which a pointer could be set.
+        let in_function = line.starts_with(' ');
+        if in_function { format!("{kind}* const {name} = {place};") } else { format!("#define {name} ({place})") }
     };
     source.lines().map(line).collect::<Vec<_>>().join("\n")
 }
