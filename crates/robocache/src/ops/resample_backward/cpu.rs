@@ -6,10 +6,10 @@ use std::ops::Range;
 use half::{bf16, f16};
 
 use super::area::Area;
-use super::cells::{Cell, Number};
+use super::cells::Cell;
 use super::row::Row;
 use super::unordered::Dealt;
-use super::{Dims, ResampleBackward, vjp};
+use super::{Dims, ResampleBackward};
 use crate::cpu::{Simd, for_each, is_worth_sharing, simd};
 use crate::ops::fuse::Real;
 use crate::ops::resample::{ColumnRange, Extrapolate, Method, Pick, Rows, Rules, Stamp, strides};
@@ -57,17 +57,17 @@ fn with_stamps<S: Stamp>(
 }
 
 /// Everything that the tasks share.
-struct Job<'a, S, C: Cell> {
+pub(super) struct Job<'a, S, C: Cell> {
     rows: &'a Rows<'a, S>,
-    dims: &'a Dims,
-    rules: Rules,
+    pub(super) dims: &'a Dims,
+    pub(super) rules: Rules,
     /// The columns that the method applies to.
     columns: (usize, usize),
     /// How many samples further than those of its interval a target may need, and one if lines go on
     /// outside.
     radius: usize,
-    values: *const C,
-    grad: *const C,
+    pub(super) values: *const C,
+    pub(super) grad: *const C,
     out: *mut C,
     out_strides: [isize; 3],
     /// `[groups,S,D]`; null where rows are not summed up.
@@ -315,117 +315,6 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
             self.hand_back(index, row, target, (first, second), weight, area, sums);
         }
         cursor.target = next.unwrap_or(row.targets.len());
-    }
-
-    /// Adds what a target hands back to its samples.
-    #[inline(always)]
-    #[expect(clippy::too_many_arguments, reason = "inlined, and the loop around it has all of them")]
-    fn hand_back(
-        &self,
-        index: usize,
-        row: &Row<S, C::Sum>,
-        target: usize,
-        (first, second): (usize, usize),
-        weight: C::Sum,
-        area: &Area,
-        sums: &mut [C::Sum],
-    ) {
-        let one = first == second;
-        match self.rules.method {
-            Method::Slerp => {
-                for column in (area.left..area.right).step_by(4) {
-                    let grad = self.grads::<4>(index, target, column);
-                    let a = self.samples::<4>(index, first, column);
-                    if one {
-                        area.put(first, column, vjp::normal(a, grad), sums);
-                        continue;
-                    }
-                    let b = self.samples::<4>(index, second, column);
-                    let [to_first, to_second] = vjp::slerp(a, b, weight, grad);
-                    area.put(first, column, to_first, sums);
-                    area.put(second, column, to_second, sums);
-                }
-            }
-            Method::Rot6d => {
-                for column in (area.left..area.right).step_by(6) {
-                    let grad = self.grads::<6>(index, target, column);
-                    let a = self.samples::<6>(index, first, column);
-                    if one {
-                        area.put(first, column, vjp::orthonormal(a, grad), sums);
-                        continue;
-                    }
-                    let b = self.samples::<6>(index, second, column);
-                    let blended = std::array::from_fn(|i| weight.mul_add(b[i] - a[i], a[i]));
-                    let handed = vjp::orthonormal(blended, grad);
-                    area.put(first, column, handed.map(|x| weight.rest() * x), sums);
-                    area.put(second, column, handed.map(|x| weight * x), sums);
-                }
-            }
-            Method::Cubic if !one && weight > C::Sum::ZERO && weight < C::Sum::ONE => {
-                let (stamps, gap) = (&row.stamps, S::gap(row.stamps.at(first), row.stamps.at(second)));
-                let (earlier, later) = (row.before(first), row.after(second));
-                // 0 where there is no further sample.
-                let before = C::Sum::of(S::gap(stamps.at(earlier), stamps.at(first)) / gap);
-                let behind = C::Sum::of(S::gap(stamps.at(second), stamps.at(later)) / gap);
-                let at = [earlier, first, second, later];
-                for column in area.left..area.right {
-                    let [grad] = self.grads::<1>(index, target, column);
-                    let samples = at.map(|sample| self.samples::<1>(index, sample, column)[0]);
-                    let factors = vjp::cubic(samples, before, behind, weight);
-                    for (sample, factor) in at.into_iter().zip(factors) {
-                        if factor != C::Sum::ZERO {
-                            area.put(sample, column, [factor * grad], sums);
-                        }
-                    }
-                }
-            }
-            _ if one => self.add(index, target, first, C::Sum::ONE, area, sums),
-            _ => {
-                self.add(index, target, first, weight.rest(), area, sums);
-                self.add(index, target, second, weight, area, sums);
-            }
-        }
-    }
-
-    /// Neighbouring numbers of the gradient.
-    #[inline(always)]
-    fn grads<const N: usize>(&self, row: usize, target: usize, column: usize) -> [C::Sum; N] {
-        let [batch, step, stride] = self.dims.grad_strides;
-        let start = row as isize * batch + target as isize * step;
-        // SAFETY: row < batch, target < T and columns < D, for which `check` proved the strides.
-        std::array::from_fn(|i| unsafe { (*self.grad.offset(start + (column + i) as isize * stride)).widen() })
-    }
-
-    /// Neighbouring numbers of a sample.
-    #[inline(always)]
-    fn samples<const N: usize>(&self, row: usize, sample: usize, column: usize) -> [C::Sum; N] {
-        let [batch, step, stride] = self.dims.forward.value_strides;
-        let start = row as isize * batch + sample as isize * step;
-        // SAFETY: row < batch, sample < S and columns < D, for which `check` proved the strides; only
-        // called for methods that read values, which must be there for them.
-        std::array::from_fn(|i| unsafe { (*self.values.offset(start + (column + i) as isize * stride)).widen() })
-    }
-
-    /// Adds the gradient of a target, times `factor`, to a sample, if that is in the area.
-    #[inline(always)]
-    fn add(&self, row: usize, target: usize, sample: usize, factor: C::Sum, area: &Area, sums: &mut [C::Sum]) {
-        let Some(sums) = area.of_sample(sample, sums) else {
-            return;
-        };
-        let [batch, step, column] = self.dims.grad_strides;
-        // SAFETY: row < batch, target < T and columns < D, for which `check` proved the strides.
-        unsafe {
-            let grad = self.grad.offset(row as isize * batch + target as isize * step + area.left as isize * column);
-            if column == 1 {
-                for (c, sum) in sums.iter_mut().enumerate() {
-                    *sum = factor.mul_add((*grad.add(c)).widen(), *sum);
-                }
-            } else {
-                for (c, sum) in sums.iter_mut().enumerate() {
-                    *sum = factor.mul_add((*grad.offset(c as isize * column)).widen(), *sum);
-                }
-            }
-        }
     }
 
     #[inline(always)]

@@ -8,6 +8,7 @@ mod area;
 mod cells;
 mod cpu;
 mod cuda;
+mod hand_back;
 mod row;
 mod unordered;
 mod vjp;

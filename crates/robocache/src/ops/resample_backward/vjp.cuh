@@ -110,15 +110,16 @@ template <class T> void orthonormal(const T (&blended)[6], const T (&grad)[6], T
     }
 }
 
+// The gradient of the slope at a sample, a mean of those in the gaps beside it: 1 / (share / left + share / right).
 template <class T> void inner_slope(T left, T right, T left_gap, T right_gap, T& to_left, T& to_right) {
     to_left = to_right = T(0);
     const bool rises = left > T(0) && right > T(0), falls = left < T(0) && right < T(0);
     if (!rises && !falls) return;
     const T first = right_gap + right_gap + left_gap, second = right_gap + left_gap + left_gap;
-    const T slope = (first + second) / (first / left + second / right);
-    const T a = slope / left, b = slope / right;
-    to_left = a * a * first / (first + second);
-    to_right = b * b * second / (first + second);
+    const T left_share = first / (first + second), right_share = second / (first + second);
+    const T both = left_share * right + right_share * left, a = right / both, b = left / both;
+    to_left = a * a * left_share;
+    to_right = b * b * right_share;
 }
 
 template <class T> int sign_of(T x) { return x > T(0) ? 1 : x < T(0) ? -1 : 0; }

@@ -88,18 +88,22 @@ pub(super) fn orthonormal<T: Number>(blended: [T; 6], grad: [T; 6]) -> [T; 6] {
     [x, y, z, u, v, w]
 }
 
-/// The slope at a sample between two gaps, in the slopes on both sides.
+/// The slope at a sample is a mean of those in the gaps beside it: the shares of the left and the right one.
 #[inline(always)]
-fn inner_slope<T: Number>(left: T, right: T, left_gap: T, right_gap: T) -> (T, T) {
-    let rises = left > T::ZERO && right > T::ZERO;
-    let falls = left < T::ZERO && right < T::ZERO;
-    if !rises && !falls {
-        return (T::ZERO, T::ZERO);
-    }
-    let (first, second) = (right_gap + right_gap + left_gap, right_gap + left_gap + left_gap);
-    let slope = (first + second) / (first / left + second / right);
-    let (a, b) = (slope / left, slope / right);
-    (a * a * first / (first + second), b * b * second / (first + second))
+fn shares<T: Number>(left_gap: T, right_gap: T) -> (T, T) {
+    let (left, right) = (right_gap + right_gap + left_gap, right_gap + left_gap + left_gap);
+    (left / (left + right), right / (left + right))
+}
+
+/// The gradient of that mean, 1 / (share / left + share / right), in the slopes on both sides. All is computed and then
+/// chosen from, so that columns side by side become vectors.
+#[inline(always)]
+fn inner_slope<T: Number>(left: T, right: T, (left_share, right_share): (T, T)) -> (T, T) {
+    let rises = (left > T::ZERO) & (right > T::ZERO);
+    let falls = (left < T::ZERO) & (right < T::ZERO);
+    let both = left_share * right + right_share * left;
+    let (a, b) = (right / both, left / both);
+    if rises | falls { (a * a * left_share, b * b * right_share) } else { (T::ZERO, T::ZERO) }
 }
 
 /// The slope at an end, in the slopes of the near and the far gap.
@@ -117,25 +121,64 @@ fn end_slope<T: Number>(near: T, far: T, far_gap: T) -> (T, T) {
     }
 }
 
+/// Columns that [`cubics`] takes at a time.
+pub(super) const COLUMNS: usize = 8;
+
 /// The monotone cubic between `samples[1]` and `samples[2]`, for a weight between 0 and 1: what each
-/// of the four samples weighs. Gaps are in units of the one between; 0 where there is no sample.
+/// of the four samples weighs, column by column. Gaps are in units of the one between; 0 where there is no sample.
 #[inline(always)]
-pub(super) fn cubic<T: Number>(samples: [T; 4], before: T, behind: T, weight: T) -> [T; 4] {
+pub(super) fn cubics<T: Number>(samples: &[[T; COLUMNS]; 4], before: T, behind: T, weight: T) -> [[T; COLUMNS]; 4] {
+    // What is so for all columns is decided once.
+    match (before > T::ZERO, behind > T::ZERO) {
+        (true, true) => cubics_with::<T, true, true>(samples, before, behind, weight),
+        (true, false) => cubics_with::<T, true, false>(samples, before, behind, weight),
+        (false, true) => cubics_with::<T, false, true>(samples, before, behind, weight),
+        (false, false) => cubics_with::<T, false, false>(samples, before, behind, weight),
+    }
+}
+
+#[inline(always)]
+fn cubics_with<T: Number, const HAS_LEFT: bool, const HAS_RIGHT: bool>(
+    samples: &[[T; COLUMNS]; 4],
+    before: T,
+    behind: T,
+    weight: T,
+) -> [[T; COLUMNS]; 4] {
+    let (start, end) = (shares(before, T::ONE), shares(T::ONE, behind));
+    let mut factors = [[T::ZERO; COLUMNS]; 4];
+    for column in 0..COLUMNS {
+        let at = [samples[0][column], samples[1][column], samples[2][column], samples[3][column]];
+        let [earlier, first, second, later] = cubic::<T, HAS_LEFT, HAS_RIGHT>(at, before, behind, (start, end), weight);
+        factors[0][column] = earlier;
+        factors[1][column] = first;
+        factors[2][column] = second;
+        factors[3][column] = later;
+    }
+    factors
+}
+
+#[inline(always)]
+fn cubic<T: Number, const HAS_LEFT: bool, const HAS_RIGHT: bool>(
+    samples: [T; 4],
+    before: T,
+    behind: T,
+    (start, end): ((T, T), (T, T)),
+    weight: T,
+) -> [T; 4] {
     let [earlier, a, b, later] = samples;
-    let (has_left, has_right) = (before > T::ZERO, behind > T::ZERO);
-    if !has_left && !has_right {
+    if !HAS_LEFT && !HAS_RIGHT {
         return [T::ZERO, weight.rest(), weight, T::ZERO];
     }
     let middle = b - a;
-    let left = if has_left { (a - earlier) / before } else { T::ZERO };
-    let right = if has_right { (later - b) / behind } else { T::ZERO };
+    let left = if HAS_LEFT { (a - earlier) / before } else { T::ZERO };
+    let right = if HAS_RIGHT { (later - b) / behind } else { T::ZERO };
     let square = weight * weight;
     let cube = square * weight;
     let (of_start, of_end) = (weight - square - square + cube, cube - square);
     let mut in_middle = T::of(3.0) * square - cube - cube;
     let (mut in_left, mut in_right) = (T::ZERO, T::ZERO);
-    if has_left {
-        let (to_left, to_middle) = inner_slope(left, middle, before, T::ONE);
+    if HAS_LEFT {
+        let (to_left, to_middle) = inner_slope(left, middle, start);
         in_left = in_left + of_start * to_left;
         in_middle = in_middle + of_start * to_middle;
     } else {
@@ -143,8 +186,8 @@ pub(super) fn cubic<T: Number>(samples: [T; 4], before: T, behind: T, weight: T)
         in_middle = in_middle + of_start * to_middle;
         in_right = in_right + of_start * to_right;
     }
-    if has_right {
-        let (to_middle, to_right) = inner_slope(middle, right, T::ONE, behind);
+    if HAS_RIGHT {
+        let (to_middle, to_right) = inner_slope(middle, right, end);
         in_middle = in_middle + of_end * to_middle;
         in_right = in_right + of_end * to_right;
     } else {
@@ -152,7 +195,7 @@ pub(super) fn cubic<T: Number>(samples: [T; 4], before: T, behind: T, weight: T)
         in_middle = in_middle + of_end * to_middle;
         in_left = in_left + of_end * to_left;
     }
-    let in_left = if has_left { in_left / before } else { T::ZERO };
-    let in_right = if has_right { in_right / behind } else { T::ZERO };
+    let in_left = if HAS_LEFT { in_left / before } else { T::ZERO };
+    let in_right = if HAS_RIGHT { in_right / behind } else { T::ZERO };
     [-in_left, T::ONE + in_left - in_middle, in_middle - in_right, in_right]
 }
