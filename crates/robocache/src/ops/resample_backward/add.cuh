@@ -1,5 +1,5 @@
 // Sums of one sample: what the picks of a piece hand back to it, and how it is written.
-// Host twin: cpu.rs (hand_back, store). Part of resample_backward.cu, whose types it uses.
+// Host twin: hand_back.rs, and cpu.rs (store). Part of resample_backward.cu, whose types it uses.
 #pragma once
 
 typedef Group<Cell> CellGroup;

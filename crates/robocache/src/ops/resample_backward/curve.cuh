@@ -1,6 +1,6 @@
 // Curves: a thread goes along the intervals between the samples of a run. What the targets of an interval hand to the
 // slopes at its ends is summed up, and then goes to the four samples around the interval at once.
-// Host twin: cpu.rs (hand_back), with which it agrees to rounding; only gradients that are infinite may become NaN, where
+// Host twin: hand_back.rs, with which it agrees to rounding; only gradients that are infinite may become NaN, where
 // shares of different signs meet. Part of resample_backward.cu.
 #pragma once
 

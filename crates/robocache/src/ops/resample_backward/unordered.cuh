@@ -1,7 +1,7 @@
 // Targets in any order: those that touch the tile, sorted by the sample ahead of them, those of one sample in the order of
 // the targets. What a sample is handed then lies in two runs, and is added in the order of the targets as ever. Curves
 // (curve.cuh), which are made of more samples, take them as they are sorted.
-// Host twin: cpu.rs (hand_back). Part of resample_backward.cu.
+// Host twin: unordered.rs and hand_back.rs. Part of resample_backward.cu.
 #pragma once
 
 const u32 NO_RUN = ~0u;

@@ -1,7 +1,7 @@
 // The usual case: targets in order, and those of the tile all in shared memory. A thread walks along
 // the targets of a run of samples with the sums of two samples in registers, so that each gradient is
 // read once and several are on their way at once.
-// Host twin: cpu.rs (hand_back); the order of additions is the same. Part of resample_backward.cu.
+// Host twin: hand_back.rs; the order of additions is the same. Part of resample_backward.cu.
 #pragma once
 
 // The sums of two samples: `at`, the first that is not stored yet, and `after`, one behind it. What `next` holds
