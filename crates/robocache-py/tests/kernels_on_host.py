@@ -24,7 +24,7 @@ from fake_dlpack import BFLOAT, BOOL, CUDA, FLOAT, INT, UINT, Producer, pose_as_
 from gradient_cases import LINEAR, MIXED, OTHERS, Call
 from gradient_cases import random_call as random_gradient
 
-CODES = {torch.bfloat16: BFLOAT, torch.bool: BOOL, torch.uint8: UINT}
+CODES = {torch.bfloat16: BFLOAT, torch.bool: BOOL, torch.uint8: UINT, torch.uint16: UINT}
 COPIES = LINEAR[1:]
 FUSED = (*LINEAR, *OTHERS)
 
@@ -284,6 +284,43 @@ class Cases:
             context,
             layouts=("plain",),  # all that these ops write to
         )
+
+    def sparse(self) -> None:
+        """Sparse grids and hard voxels, the gradient of their features, and points of depth images."""
+        rng = self.rng
+        batch, count = int(rng.integers(1, 4)), int(rng.choice([40, 700, 3000]))
+        width, rows = int(rng.choice([1, 3, 4, 16])), int(rng.integers(1, 500))
+        sizes = {
+            "points": (batch, count, 3),
+            "features": (batch, count, width),
+            "grad": (rows, width),
+        }
+        made = {name: torch.from_numpy(rng.normal(size=size) * 2) for name, size in sizes.items()}
+        call = self.laid_out({name: tensor.to(self.dtype) for name, tensor in made.items()})
+        call["grad"] = call["grad"].contiguous()
+        size = float(rng.choice([0.31, 2.0]))
+        grid = {"origin": (-2.0, -2.1, -1.9), "voxel_size": size, "shape": (13, 12, 14)}
+        reduce = str(rng.choice(["sum", "mean", "max", "min"]))
+        most = None if rng.random() < 0.5 else int(rng.integers(1, 6))
+        depth = torch.from_numpy(rng.integers(0, 3000, (batch, 17, 13)).astype(np.uint16))
+        lens = torch.tensor([[20.0, 0, 8], [0, 21, 6], [0, 0, 1]]).expand(batch, 3, 3).contiguous()
+
+        def results(put) -> list:
+            points, features, grad = (put(call[name]) for name in ("points", "features", "grad"))
+            groups = rc._core.group_points(points, **grid, max_voxels=rows)
+            found = rc._core.gather_voxels(
+                points, features, groups, rows, **grid, reduce=reduce, max_points=most
+            )
+            back = rc._core.voxelize_backward(
+                points, features, grad, groups, reduce=reduce, sparse=True
+            )
+            seen = rc._core.unproject(put(depth), put(lens))
+            return [*groups[3:], *found, back, seen]  # the first of `groups` are the engine's own
+
+        want, got = results(lambda tensor: tensor), results(self.there)
+        rc.synchronize()
+        for place, (mine, theirs) in enumerate(zip(got, want, strict=True)):
+            assert_same(mine.tensor, theirs, (place, sizes, size, reduce, most))
 
     def gradient(self) -> None:
         rng = self.rng

@@ -61,6 +61,7 @@ RUNS = [
     ("gradient", "float64", "float16", "8.0", 8),
     ("gradient", "float32", "float64", "9.0", 9),
     ("points", "int64", "float32", "8.0", 10),
+    ("sparse", "int64", "float16", "8.0", 11),
 ]
 
 
