@@ -77,7 +77,7 @@ def random_call(
         int(rng.integers(low, high)) for low, high in ((1, 5), (1, 30), (1, 40))
     )
     width = int(rng.choice([1, 3, 4, 7, 16, 33]))
-    drawn = str(rng.choice(list(STAMPS)))
+    drawn = str(rng.choice(list(STAMPS)))  # in any case, so that all that follows is the same
     stamps = stamps or drawn
     times = np.cumsum(rng.choice([0, 1, 2, 5], (batch, samples)), axis=1)
     targets = rng.integers(-3, times.max() + 4, (batch, steps)) + rng.choice(

@@ -324,9 +324,8 @@ class Cases:
 
     def gradient(self) -> None:
         rng = self.rng
-        method = [*LINEAR, *LINEAR, *OTHERS, MIXED][
-            int(rng.integers(2 * len(LINEAR) + len(OTHERS) + 1))
-        ]
+        methods = [*LINEAR, *LINEAR, *OTHERS, MIXED]
+        method = methods[int(rng.integers(len(methods)))]
         if rng.random() < 0.4:
             call = self.long_gradient(method)
         else:
@@ -336,9 +335,8 @@ class Cases:
         tensors = {"values": call.values, "times": call.times, "targets": call.targets}
         made = rc.resample(**tensors, **call.options)
         grad = torch.from_numpy(rng.normal(size=tuple(made.shape))).to(self.dtype)
-        if (
-            method in LINEAR and rng.random() < 0.3
-        ):  # what weighs nothing must not matter, not even so
+        # What weighs nothing must not matter, not even as NaN.
+        if method in LINEAR and rng.random() < 0.3:
             grad[torch.from_numpy(rng.random(tuple(made.shape)) < 0.1)] = torch.nan
         given = self.laid_out({"grad": grad, **tensors})
         want = rc._core.resample_backward(**given, shape=shape, **call.options)

@@ -306,7 +306,7 @@ inline void await_bulk(unsigned place) {
 }
 
 inline bool make_state() {
-    if (state != (State*)~0ull) return state;
+    if (state != (State*)~0ull) return state->stacks && state->dynamic;
     const auto map = [](size_t bytes) {
         void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         return memory == MAP_FAILED ? nullptr : (unsigned char*)memory;

@@ -6,29 +6,30 @@
 
 mod ptx;
 
-use std::ffi::{CStr, c_int, c_uint, c_void};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::ffi::{c_int, c_uint, c_void};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use libloading::Library;
+
 use crate::settings;
 
 const HOST_HEADER: &str = include_str!("host.h");
-const ENTRY: &CStr = c"fake_cuda_launch";
+const ENTRY: &str = "fake_cuda_launch";
 
 /// A kernel's argument, blocks, threads, dynamic shared memory, order of the threads; anything but 0 is a fault.
 pub(crate) type Entry = unsafe extern "C" fn(*const c_void, c_uint, c_uint, c_uint, c_uint) -> c_int;
 
-/// Entries of all that was loaded; a module is known by its place.
-static MODULES: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
-
-unsafe extern "C" {
-    fn dlopen(path: *const std::ffi::c_char, flags: c_int) -> *mut c_void;
-    fn dlsym(library: *mut c_void, name: *const std::ffi::c_char) -> *mut c_void;
-    fn dlerror() -> *const std::ffi::c_char;
+struct Module {
+    entry: Entry,
+    /// Nothing is unloaded before the process ends.
+    _library: Library,
 }
+
+/// All that was loaded; a module is known by its place.
+static MODULES: Mutex<Vec<Module>> = Mutex::new(Vec::new());
 
 pub(crate) fn is_wanted() -> bool {
     settings::text("FAKE_CUDA_COMPUTE").is_some_and(|value| value != "0")
@@ -43,10 +44,9 @@ pub(crate) fn compile(source: &str, headers: &[(String, String)], options: &[Str
         write(name, &ptx::as_cpp(text)?)?;
     }
     let launch = format!(
-        "extern \"C\" __attribute__((visibility(\"default\"))) int {}(const void* argument, unsigned blocks, \
+        "extern \"C\" __attribute__((visibility(\"default\"))) int {ENTRY}(const void* argument, unsigned blocks, \
          unsigned threads, unsigned shared, unsigned order) {{\n    \
-         return host::launch<decltype(host::argument_of(RC_ENTRY)), RC_ENTRY>(argument, blocks, threads, shared, order);\n}}\n",
-        ENTRY.to_string_lossy()
+         return host::launch<decltype(host::argument_of(RC_ENTRY)), RC_ENTRY>(argument, blocks, threads, shared, order);\n}}\n"
     );
     let source = ptx::as_cpp(source)?;
     write("kernel.cpp", &format!("#include \"host.h\"\n{source}\nnamespace rc {{}}\nusing namespace rc;\n{launch}"))?;
@@ -79,21 +79,14 @@ pub(crate) fn load(library: &[u8]) -> Result<usize, String> {
     let folder = Folder::new()?;
     let path = folder.0.join("kernel.so");
     std::fs::write(&path, library).map_err(|error| error.to_string())?;
-    let name = [path.as_os_str().as_bytes(), b"\0"].concat();
-    // SAFETY: our own library, whose entry has this type; it stays until the process ends.
-    let entry = unsafe {
-        const NOW: c_int = 2;
-        let library = dlopen(name.as_ptr().cast(), NOW);
-        let entry = if library.is_null() { library } else { dlsym(library, ENTRY.as_ptr()) };
-        if entry.is_null() {
-            let why = dlerror();
-            let why = if why.is_null() { "no reason given".into() } else { CStr::from_ptr(why).to_string_lossy() };
-            return Err(format!("{}: {why}", path.display()));
-        }
-        std::mem::transmute::<*mut c_void, Entry>(entry)
+    // SAFETY: our own library, whose entry has this type.
+    let (library, entry) = unsafe {
+        let library = Library::new(&path).map_err(|error| error.to_string())?;
+        let entry = *library.get::<Entry>(ENTRY).map_err(|error| error.to_string())?;
+        (library, entry)
     };
     let mut modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
-    modules.push(entry);
+    modules.push(Module { entry, _library: library });
     Ok(modules.len() - 1)
 }
 
@@ -105,7 +98,7 @@ pub(crate) unsafe fn launch(module: usize, argument: *const c_void, blocks: u32,
     let modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
     let order = settings::number("FAKE_CUDA_ORDER", 0);
     // SAFETY: the caller's promise.
-    modules.get(module).is_some_and(|entry| unsafe { entry(argument, blocks, threads, shared, order) } == 0)
+    modules.get(module).is_some_and(|module| unsafe { (module.entry)(argument, blocks, threads, shared, order) } == 0)
 }
 
 /// A folder of its own, which goes away with this.
@@ -130,6 +123,6 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(AsRef::<Path>::as_ref(&self.0));
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }

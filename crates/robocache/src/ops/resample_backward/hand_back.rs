@@ -137,20 +137,17 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
     /// Neighbouring numbers of the gradient.
     #[inline(always)]
     fn grads<const N: usize>(&self, row: usize, target: usize, column: usize) -> [C::Sum; N] {
-        let [batch, step, stride] = self.dims.grad_strides;
-        let start = row as isize * batch + target as isize * step;
-        // SAFETY: row < batch, target < T and columns < D, for which `check` proved the strides.
-        std::array::from_fn(|i| unsafe { (*self.grad.offset(start + (column + i) as isize * stride)).widen() })
+        let mut numbers = [C::Sum::ZERO; N];
+        self.read_grads(row, target, column, &mut numbers);
+        numbers
     }
 
     /// Neighbouring numbers of a sample.
     #[inline(always)]
     fn samples<const N: usize>(&self, row: usize, sample: usize, column: usize) -> [C::Sum; N] {
-        let [batch, step, stride] = self.dims.forward.value_strides;
-        let start = row as isize * batch + sample as isize * step;
-        // SAFETY: row < batch, sample < S and columns < D, for which `check` proved the strides; only
-        // called for methods that read values, which must be there for them.
-        std::array::from_fn(|i| unsafe { (*self.values.offset(start + (column + i) as isize * stride)).widen() })
+        let mut numbers = [C::Sum::ZERO; N];
+        self.read_samples(row, sample, column, &mut numbers);
+        numbers
     }
 
     /// As many neighbouring numbers of the gradient as there is room for.
@@ -158,7 +155,7 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
     fn read_grads(&self, row: usize, target: usize, column: usize, numbers: &mut [C::Sum]) {
         let [batch, step, stride] = self.dims.grad_strides;
         let start = row as isize * batch + target as isize * step + column as isize * stride;
-        // SAFETY: as in `grads`.
+        // SAFETY: row < batch, target < T and columns < D, for which `check` proved the strides.
         unsafe { read(self.grad.offset(start), stride, numbers) }
     }
 
@@ -167,7 +164,8 @@ impl<S: Stamp, C: Cell> Job<'_, S, C> {
     fn read_samples(&self, row: usize, sample: usize, column: usize, numbers: &mut [C::Sum]) {
         let [batch, step, stride] = self.dims.forward.value_strides;
         let start = row as isize * batch + sample as isize * step + column as isize * stride;
-        // SAFETY: as in `samples`.
+        // SAFETY: row < batch, sample < S and columns < D, for which `check` proved the strides; only
+        // called for methods that read values, which must be there for them.
         unsafe { read(self.values.offset(start), stride, numbers) }
     }
 
