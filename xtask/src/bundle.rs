@@ -86,12 +86,9 @@ impl Bundle<'_> {
         self.copy_stripped(&sources.join(EXTENSION_FILE), &package.join(EXTENSION_FILE))
     }
 
+    /// The program itself is not among them: the extension has all of it (`python -m robocache`).
     fn programs(&self) -> Result<(), String> {
-        let mut cargo = self.workspace.cargo();
-        process::run_aside(cargo.args(["build", "--release", "--quiet", "--package", "robocache-cli"]))?;
         let bin = self.fresh("bin")?;
-        let program = format!("robocache{}", std::env::consts::EXE_SUFFIX);
-        self.copy_stripped(&self.workspace.target.join("release").join(&program), &bin.join(program))?;
         let fake = test::build_fake_driver(self.workspace)?;
         let name = fake.file_name().unwrap_or_default().to_owned();
         self.copy_stripped(&fake, &bin.join(name))

@@ -57,15 +57,9 @@ END
     cat "$here/bundle.txt"
 } 2>&1 | tee "$out/machine.txt"
 
-doctor() {
-    local log=$out/doctor-$1.txt
-    part "doctor, $1"
-    shift
-    "$@" doctor 2>&1 | tee "$log"
-    if [ "${PIPESTATUS[0]}" = 0 ]; then add 1 0; else add 0 1; fi
-}
-ROBOCACHE_NVRTC=$nvrtc doctor rust "$here/bin/robocache"
-doctor python "$python" -m robocache
+part "doctor"
+"$python" -m robocache doctor 2>&1 | tee "$out/doctor.txt"
+if [ "${PIPESTATUS[0]}" = 0 ]; then add 1 0; else add 0 1; fi
 
 for program in "$here"/rust-tests/*; do
     name=$(basename "$program")

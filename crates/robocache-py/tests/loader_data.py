@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import robocache as rc
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+
 from lerobot_files import GR00T, Episode, Layout, write
 from lerobot_parts import Feature
 

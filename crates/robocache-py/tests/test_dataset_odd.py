@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import av
 import numpy as np
-import pyarrow as pa
 import pytest
 
 import robocache as rc
+
+av = pytest.importorskip("av", reason="PyAV is not installed")
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+
 from lerobot_edit import data_file, edit_episodes, edit_info, edit_table, info_file, read_info
 from lerobot_files import VECTORS, Feature, Layout, sample
 

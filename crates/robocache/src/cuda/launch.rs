@@ -53,6 +53,28 @@ impl Grid {
     }
 }
 
+impl Grid {
+    /// Calls `launch(first, blocks)` for all of `items`, which take `blocks_of_one` blocks each: more work than a grid can
+    /// hold is launched in parts.
+    pub(crate) fn in_parts(
+        items: u64,
+        blocks_of_one: u64,
+        mut launch: impl FnMut(u64, u32) -> Result<()>,
+    ) -> Result<()> {
+        const MOST: u64 = 0x7fff_ffff;
+        let at_once = (MOST / blocks_of_one).max(1);
+        let mut first = 0;
+        while first < items {
+            let part = at_once.min(items - first);
+            let blocks = u32::try_from(part * blocks_of_one)
+                .map_err(|_| Error::invalid("values", "one row needs more blocks than a launch can have"))?;
+            launch(first, blocks)?;
+            first += part;
+        }
+        Ok(())
+    }
+}
+
 /// Where parts of a workspace start; each is aligned as an allocation is.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Parts {

@@ -56,7 +56,9 @@ pub(crate) fn describe_finding(op: u32, finding: &Finding) -> Error {
 pub(crate) fn kernel_families() -> Vec<&'static KernelFamily> {
     vec![
         &resample::KERNELS,
-        &resample_backward::KERNELS,
+        &resample_backward::ROW_KERNELS,
+        &resample_backward::FIND_KERNELS,
+        &resample_backward::GATHER_KERNELS,
         &fuse::KERNELS,
         &crate::cuda::CLEAR_KERNELS,
         &crate::cuda::SCAN_KERNELS,

@@ -8,17 +8,22 @@ mod area;
 mod cells;
 mod cpu;
 mod cuda;
+mod find_cuda;
+mod gather_cuda;
 mod hand_back;
 mod row;
+mod rows_cuda;
 mod unordered;
 mod vjp;
 
-pub(crate) use cuda::KERNELS;
+pub(crate) use find_cuda::FIND_KERNELS;
+pub(crate) use gather_cuda::GATHER_KERNELS;
+pub(crate) use rows_cuda::ROW_KERNELS;
 
 use super::resample::{self, Resample, strides};
 use crate::cuda::Launcher;
 use crate::tensor::{DType, TensorRef};
-use crate::{Context, Op, OutputSpec, Outputs, Result, ensure};
+use crate::{Context, Device, Op, OutputSpec, Outputs, Result, ensure};
 
 /// Values that a batch shares get the sum over its rows. Rows are summed in so many groups side by
 /// side at most, and then the groups: the order is the same whatever computes it.
@@ -100,6 +105,13 @@ impl Op for ResampleBackward<'_> {
             outputs.push(OutputSpec::new("partial", self.accumulator(), &shape)?);
         }
         Ok(outputs)
+    }
+
+    fn workspace(&self, dims: &Dims) -> Result<usize> {
+        match self.grad.device() {
+            Device::Cpu => Ok(0),
+            Device::Cuda(_) => cuda::workspace(self, dims),
+        }
     }
 
     fn cpu(&self, dims: &Dims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {

@@ -1,5 +1,5 @@
 // What a target was made of, and how it is found.
-// Host twin: cpu.rs (find). Part of resample_backward.cu, whose types it uses.
+// Host twin: cpu.rs (find). Part of rows.cu, whose types it uses.
 #pragma once
 
 // What a target was made of: two samples with their weights, or one, then first == second and its
@@ -7,17 +7,11 @@
 // samples. Firsts and seconds are in order where the targets are.
 struct __align__(16) Pick {
     Index first, second;
-#if RC_FORM == RC_CUBIC
-    Index samples[4];  // all that it was made of, -1 for none; first and second lie around them
-    Sum before, behind;
-    Sum near;
-#else
     // Of targets in any order their number; `near` is then 1 - `far`, as ever.
     union {
         Sum near;
         u32 target;
     };
-#endif
     Sum far;
 };
 
@@ -42,46 +36,6 @@ template <class Row> typename Row::Index step_on(const Row& stamps, typename Row
     return max(count_until(stamps, stamp, at, stamps.length), at + 1);
 }
 
-#if RC_FORM == RC_CUBIC
-// Up to four samples; the bounds are wide enough to be in order where the targets are.
-template <class Row> Pick find_cubic(const Row& stamps, Stamp target, typename Row::Index first, typename Row::Index second) {
-    typedef typename Row::Index RowIndex;
-    Pick pick = {};
-    pick.samples[0] = pick.samples[3] = -1;
-    const int steps = first == second ? 2 : 1;
-    RowIndex low = first, high = second;
-    for (int step = 0; step < steps; step++) {
-        low = max(step_back(stamps, low), RowIndex(0));
-        // The first sample may be one of equals, of which the last exists; it is only a bound.
-        high = min(RowIndex(last_equal(stamps, min(step_on(stamps, high), stamps.length - 1))), stamps.length - 1);
-    }
-    pick.first = low;
-    pick.second = high;
-    Sum weight = 0;
-    if (first != second) weight = ratio(Sum(), target, stamps.at(first), stamps.at(second));
-    if (weight == Sum(0)) second = first;
-    if (weight == Sum(1)) first = second;
-    if (first == second) weight = 0;
-    pick.samples[1] = first;
-    pick.samples[2] = second;
-    pick.near = Sum(1) - weight;
-    pick.far = weight;
-    if (weight > Sum(0) && weight < Sum(1)) {
-        const double between = double(gap(stamps.at(first), stamps.at(second)));
-        const RowIndex earlier = step_back(stamps, first), later = step_on(stamps, second);
-        if (earlier >= 0) {
-            pick.samples[0] = earlier;
-            pick.before = Sum(double(gap(stamps.at(earlier), stamps.at(first))) / between);
-        }
-        if (later < stamps.length) {
-            pick.samples[3] = last_equal(stamps, later);
-            pick.behind = Sum(double(gap(stamps.at(second), stamps.at(later))) / between);
-        }
-    }
-    return pick;
-}
-#endif
-
 // What a target was made of.
 template <class Row> Pick find(const Args& args, const Row& stamps, Stamp target) {
     const Limit none = {~0ull, 0};
@@ -89,16 +43,8 @@ template <class Row> Pick find(const Args& args, const Row& stamps, Stamp target
         locate(stamps, target, Method(args.method), Extrapolate(args.extrapolate), none);
     if (place.first < 0) {
         const Index at = target < stamps.at(0) ? Index(-1) : AFTER_ALL;
-        Pick none = {};
-        none.first = none.second = at;
-#if RC_FORM == RC_CUBIC
-        for (int i = 0; i < 4; i++) none.samples[i] = -1;
-#endif
-        return none;
+        return {at, at, Sum(0), Sum(0)};
     }
-#if RC_FORM == RC_CUBIC
-    return find_cubic(stamps, target, place.first, place.second);
-#else
     typename Row::Index first = place.first, second = place.second;
     if (first != second) {
         const Sum weight = ratio(Sum(), target, stamps.at(first), stamps.at(second));
@@ -113,7 +59,6 @@ template <class Row> Pick find(const Args& args, const Row& stamps, Stamp target
     }
     const bool is_first = place.first == first;
     return {Index(first), Index(second), is_first ? Sum(1) : Sum(0), is_first ? Sum(0) : Sum(1)};
-#endif
 }
 
 // How many picks from the front have their second sample before `sample` (or their first one at or

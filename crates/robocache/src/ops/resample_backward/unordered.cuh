@@ -1,7 +1,6 @@
 // Targets in any order: those that touch the tile, sorted by the sample ahead of them, those of one sample in the order of
-// the targets. What a sample is handed then lies in two runs, and is added in the order of the targets as ever. Curves
-// (curve.cuh), which are made of more samples, take them as they are sorted.
-// Host twin: unordered.rs and hand_back.rs. Part of resample_backward.cu.
+// the targets. What a sample is handed then lies in two runs, and is added in the order of the targets as ever.
+// Host twin: unordered.rs and hand_back.rs. Part of rows.cu.
 #pragma once
 
 const u32 NO_RUN = ~0u;
@@ -22,24 +21,9 @@ inline Runs runs_of(const Args& args, Pick* picks) {
 inline u32 run_of(const Pick& pick, Index start, u32 count) {
     const Index end = start + Index(count);
     if (pick.first >= end || pick.second < start) return NO_RUN;
-#if RC_FORM == RC_CUBIC
-    // The first and the second one are bounds.
-    const Index ahead = pick.samples[1];
-    return ahead < start ? 0 : min(u32(ahead - start), count) + 1;
-#else
     if (pick.first >= start) return u32(pick.first - start) + 1;
     return pick.second < end ? 0 : NO_RUN;
-#endif
 }
-
-// The number of its target, that a sorted pick holds in place of what can be found anew.
-#if RC_FORM == RC_CUBIC
-inline void set_target(Pick& pick, u32 target) { pick.first = Index(target); }
-inline u32 target_of(const Pick& pick) { return u32(pick.first); }
-#else
-inline void set_target(Pick& pick, u32 target) { pick.target = target; }
-inline u32 target_of(const Pick& pick) { return pick.target; }
-#endif
 
 // Makes the starts of runs of how long they are, each in the place behind its own; tells how many picks there are.
 inline u32 add_up(u32* starts, u32 count) {
@@ -94,7 +78,7 @@ bool sort_picks(const Args& args, i64 row, i64 start, u32 count, const Stamp* st
             u32 place = runs.starts[run];
             #pragma unroll 1
             for (u32 other = place; other < end; other++) place += runs.targets[other] < own;
-            set_target(pick, own);
+            pick.target = own;
             runs.picks[place] = pick;
         }
         __syncthreads();
@@ -113,20 +97,6 @@ void add_sorted(const Args& args, i64 row, i64 column, i64 start, u32 own, u32 c
     const Row stamps = row_stamps(args, row, state.samples, staged, (Row*)nullptr);
     if (start + own >= stamps.length) return;
     const u8* grad = args.grad + row * args.grad_strides[0] + column * args.grad_strides[2];
-    const u8* values = args.values + row * args.value_strides[0] + column * args.value_strides[2];
-#if RC_FORM == RC_CUBIC
-    RowIndex before = RowIndex(start + own), after = before;
-    for (u32 step = 0; step < args.reach && before >= start; step++) before = step_back(stamps, before);
-    for (u32 step = 0; step < args.reach && after < stamps.length; step++) after = step_on(stamps, after);
-    if (after < stamps.length) after = last_equal(stamps, after);
-    const u32 from = before < start ? 0 : runs.starts[u32(before - start) + 1];
-    const u32 to = runs.starts[u32(min(i64(after) - start, i64(count))) + 2];
-    #pragma unroll 1
-    for (u32 at = from; at < to; at++) {
-        const Pick pick = runs.picks[at];
-        add(args, grad + i64(target_of(pick)) * args.grad_strides[1], values, &pick, 0, 1, Index(start + own), sums);
-    }
-#else
     // Those of its own run, and those of the last run ahead of it that it is the second sample of.
     u32 at = runs.starts[own + 1], ahead = at;
     const u32 end = runs.starts[own + 2], ahead_end = at;
@@ -138,13 +108,12 @@ void add_sorted(const Args& args, i64 row, i64 column, i64 start, u32 own, u32 c
     }
     #pragma unroll 1
     while (ahead < ahead_end || at < end) {
-        const bool is_ahead = at >= end || (ahead < ahead_end && target_of(runs.picks[ahead]) < target_of(runs.picks[at]));
+        const bool is_ahead = at >= end || (ahead < ahead_end && runs.picks[ahead].target < runs.picks[at].target);
         Pick pick = runs.picks[is_ahead ? ahead++ : at++];
-        const u8* handed = grad + i64(target_of(pick)) * args.grad_strides[1];
+        const u8* handed = grad + i64(pick.target) * args.grad_strides[1];
         pick.near = Sum(1) - pick.far;
-        add(args, handed, values, &pick, 0, 1, Index(start + own), sums);
+        add(args, handed, &pick, 0, 1, Index(start + own), sums);
     }
-#endif
 }
 
 // Writes the tile. Each thread keeps its column and takes one sample of each slice.
@@ -155,7 +124,7 @@ template <class Row> void add_tile(const Args& args, const Stamp* staged, const 
     #pragma unroll 1
     for (u32 own = lane.number; own < block.count; own += lane.slice) {
         Sum sums[NUMBERS] = {};
-        add_sorted<Row>(args, block.group, lane.column, block.start, own, block.count, staged, state, shared, sums);
-        store(args, args.out + block.group * args.out_strides[0] + (block.start + own) * args.out_strides[1] + lane.column * args.out_strides[2], sums);
+        add_sorted<Row>(args, block.row, lane.column, block.start, own, block.count, staged, state, shared, sums);
+        store(place_of(args, block.row, block.start + own, lane.column), sums);
     }
 }

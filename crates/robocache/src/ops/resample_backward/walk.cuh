@@ -1,7 +1,7 @@
 // The usual case: targets in order, and those of the tile all in shared memory. A thread walks along
 // the targets of a run of samples with the sums of two samples in registers, so that each gradient is
 // read once and several are on their way at once.
-// Host twin: hand_back.rs; the order of additions is the same. Part of resample_backward.cu.
+// Host twin: hand_back.rs; the order of additions is the same. Part of rows.cu.
 #pragma once
 
 // The sums of two samples: `at`, the first that is not stored yet, and `after`, one behind it. What `next` holds
@@ -13,7 +13,7 @@ struct Walk {
 
     // Stores a sample and goes on to the one behind it.
     void pass(const Args& args) {
-        store(args, out, own);
+        store(out, own);
         out += args.out_strides[1];
         const bool here = ++at == after;
         #pragma unroll
@@ -75,8 +75,7 @@ inline void walk_tile(const Args& args, const Block& block, const Pick* picks, c
     const u32 run = (block.count + lane.slice - 1) / lane.slice, first = lane.number * run;
     if (lane.number >= lane.slice || first >= block.count) return;
     const i64 start = block.start + first, end = block.start + min(first + run, block.count);
-    walk(args, args.grad + block.group * args.grad_strides[0] + state.first * args.grad_strides[1] + lane.column * args.grad_strides[2],
+    walk(args, args.grad + block.row * args.grad_strides[0] + state.first * args.grad_strides[1] + lane.column * args.grad_strides[2],
          picks, u32(state.last - state.first),
-         args.out + block.group * args.out_strides[0] + start * args.out_strides[1] + lane.column * args.out_strides[2],
-         Index(start), Index(end));
+         place_of(args, block.row, start, lane.column), Index(start), Index(end));
 }

@@ -1,28 +1,22 @@
-// The gradient of resample in its values: out[b,s,:] = sum over the targets t that were made of
-// sample s, in order, of their weight on it times grad[b,t,:]. Rows that share their values are
-// summed up in groups (RC_PARTIAL), and the groups by rc_resample_backward_sum (RC_SUM).
+// The gradient of resample in its values, for methods that are linear in them: out[b,s,:] = sum over the targets t that were
+// made of sample s, in order, of their weight on it times grad[b,t,:]. Other methods, and rows that share their values, are
+// the matter of find.cu and gather.cu.
 // Host twin: cpu.rs (the loops), ../resample/locate.rs (the rules).
-// Grid: one block per (group of rows, tile of samples, chunk of columns). The block finds the targets
-//   that touch its samples, a piece of them at a time into shared memory, then each thread sums up
-//   one vector of columns of one sample after the other, or of a run of samples (walk.cuh).
-// Preconditions: Args as made by cuda.rs. Unless RC_STRIDED, rows of grad and out allow accesses of
-//   RC_BYTES bytes, and numbers of samples and targets fit 31 bits. Nothing is assumed of stamps, targets and lengths:
-//   rows that resample refuses get 0 and are not reported again; targets in order (the usual case)
-//   let a block look only at those near its tile, any other order means to look at all of the row and to sort
-//   those that touch the tile (unordered.cuh); more targets than there is room for are not sorted.
-// Determinism: the same bits on every run; but for cubics, also for every tile. Tolerance against the CPU: none, the
-//   same bits, but for the payload of NaN.
+// Grid: one block per (row, tile of samples, chunk of columns). The block finds the targets that touch its samples, into
+//   shared memory, then each thread sums up one vector of columns of a run of samples (walk.cuh), or of one sample after the
+//   other.
+// Preconditions: Args as made by rows_cuda.rs. Rows of grad and out allow accesses of RC_BYTES bytes, and numbers of samples
+//   and targets fit 31 bits. Nothing is assumed of stamps, targets and lengths: rows that resample refuses get 0 and are not
+//   reported again; targets in order (the usual case) let a block look only at those near its tile, any other order means to
+//   look at all of the row and to sort those that touch the tile (unordered.cuh); more targets than there is room for are not
+//   sorted.
+// Determinism: the same bits on every run and for every tile. Tolerance against the CPU: none, the same bits, but for the
+//   payload of NaN.
 //
-// Methods that are not linear in the values (RC_FORM: CUBIC, SLERP, ROT6D) read them too and take a
-// unit of columns instead of a vector; they agree with the CPU to rounding: of sines and roots, and of the order of
-// additions for cubics (curve.cuh).
-//
-// RC_CELL: element type; RC_STAMP: i64, double, float; RC_BYTES: bytes per access; RC_STRIDED: any
-// strides, 64-bit; RC_FORM: 0 for methods linear in the values; RC_PARTIAL: out holds sums, not elements; RC_SUM; RC_ARGS_SIZE.
+// RC_CELL: element type; RC_STAMP: i64, double, float; RC_BYTES: bytes per access; RC_ARGS_SIZE.
 #include "rc.cuh"
 #include "locate.cuh"
 #include "rows.cuh"
-#include "vjp.cuh"
 
 using namespace rc;
 
@@ -31,67 +25,31 @@ typedef RC_STAMP Stamp;
 typedef Number<Cell>::Compute Sum;
 typedef Words<RC_BYTES> Vector;
 
-// Columns of a unit, as the forms are numbered.
-#define RC_WEIGHTED 0
-#define RC_CUBIC 1
-#define RC_SLERP 4
-#define RC_ROT6D 6
-// The usual case, see walk.cuh. All others need their registers for what they compute.
-#define RC_WALKS (RC_FORM == RC_WEIGHTED && !RC_PARTIAL && !RC_STRIDED)
-
-// Mirrors `Args` in cuda.rs. Strides of grad, values and out are in bytes, the last from one vector
-// or unit to the next; `steps` are those from number to number. All others are in elements.
+// Mirrors `Args` in rows_cuda.rs. Strides of grad and out are in bytes, the last from one vector to the next. All others are
+// in elements.
 struct Args {
     const u8* grad;
-    const u8* values;
     const Stamp* times;
     const Stamp* targets;
     const void* lengths;
     const void* target_lengths;
     u8* out;
-    i64 grad_strides[3], value_strides[3], steps[3], time_strides[2], target_strides[2], out_strides[3];
+    i64 grad_strides[3], time_strides[2], target_strides[2], out_strides[3];
     i64 length_stride, target_length_stride;
     i64 samples, target_count;
-    i64 vectors;  // or units, per row of grad
-    i64 rows;
-    i64 rows_per_group;
-    i64 first_group;
+    i64 vectors;  // per row
+    i64 first_row;
     u32 method, extrapolate, flags;
     u32 reach;          // how many stamps further than its own interval a sample is touched from
-    u32 tile, tiles;    // samples; tiles per group
+    u32 tile, tiles;    // samples; tiles per row
     u32 chunk, chunks;  // vectors; chunks per row
     u32 piece;          // targets that shared memory holds beside bounds for each sample of the tile
     u32 most;           // targets that it holds without
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
 
-#if RC_SUM
-
-// Adds up the groups: grad is [groups,S,D] of sums, `rows` the number of groups, `vectors` is D.
-extern "C" __global__ void __launch_bounds__(256) RC_ENTRY(const __grid_constant__ Args args) {
-    const i64 each = args.samples * args.vectors;
-    for (i64 at = i64(blockIdx.x) * blockDim.x + threadIdx.x; at < each; at += i64(gridDim.x) * blockDim.x) {
-        Sum sum = Sum(0);
-        for (i64 group = 0; group < args.rows; group++) sum += ((const Sum*)args.grad)[group * each + at];
-        typedef Group<Cell> Group;
-        Sum numbers[Group::NUMBERS] = {sum};
-        Vector result;
-        Group::narrow(numbers, result.words);
-        u8* out = args.out + at / args.vectors * args.out_strides[1] + at % args.vectors * args.out_strides[2];
-        *(typename Raw<RC_BYTES>::Type*)out = result.raw;
-    }
-}
-
-#else
-
-#if RC_STRIDED
-typedef i64 Index;
-typedef i64 Target;
-#else
 typedef i32 Index;
-typedef u32 Target;
-#endif
-const Index AFTER_ALL = Index(~0ull >> (RC_STRIDED ? 1 : 33));
+const Index AFTER_ALL = 0x7fffffff;
 
 #include "pick.cuh"
 
@@ -134,20 +92,20 @@ void find_window(const Args& args, const Row& stamps, const Stamps<Stamp>& targe
     const Stamp low = has_low ? stamps.at(before) : Stamp(0), high = has_high ? stamps.at(after) : Stamp(0);
     if (threadIdx.x == 0) state.last = has_high && targets.at(0) > high ? 0 : targets.length;
     __syncthreads();
-    const int AT_ONCE = RC_WALKS ? 4 : 1;  // targets that are on their way
-    const Target length = Target(targets.length);
+    const int AT_ONCE = 4;  // targets that are on their way
+    const u32 length = u32(targets.length);
     bool disorder = false;
-    for (Target base = threadIdx.x; base < length; base += blockDim.x * AT_ONCE) {
+    for (u32 base = threadIdx.x; base < length; base += blockDim.x * AT_ONCE) {
         Stamp own[AT_ONCE], others[AT_ONCE];
         #pragma unroll
         for (int u = 0; u < AT_ONCE; u++) {
-            const Target i = min(base + blockDim.x * u, length - 1);
+            const u32 i = min(base + blockDim.x * u, length - 1);
             own[u] = targets.at(i);
             others[u] = targets.at(min(i + 1, length - 1));
         }
         #pragma unroll
         for (int u = 0; u < AT_ONCE; u++) {
-            const Target i = base + blockDim.x * u;
+            const u32 i = base + blockDim.x * u;
             if (i >= length) break;
             const Stamp target = own[u], next = others[u];
             const bool ends = i + 1 == length;
@@ -165,12 +123,12 @@ void find_window(const Args& args, const Row& stamps, const Stamps<Stamp>& targe
 }
 
 // Blocks that a multiprocessor should hold: as many as registers allow without spilling.
-#define RC_BLOCKS (RC_STRIDED || __CUDA_ARCH__ > 1030 ? 2 : RC_WALKS && NUMBERS <= 4 && sizeof(Sum) + sizeof(Stamp) == 8 ? 4 : 3)
+#define RC_BLOCKS (__CUDA_ARCH__ > 1030 ? 2 : NUMBERS <= 4 && sizeof(Sum) + sizeof(Stamp) == 8 ? 4 : 3)
 
 // What a block works on. Found anew where it is needed: registers are better spent.
 struct Block {
     u32 chunk, count;
-    i64 start, group;
+    i64 start, row;
 };
 inline Block block_of(const Args& args) {
     u32 unit;
@@ -178,7 +136,7 @@ inline Block block_of(const Args& args) {
     const u32 chunk = unit % args.chunks;
     unit /= args.chunks;
     const i64 start = i64(unit % args.tiles) * args.tile;
-    return {chunk, u32(min(i64(args.tile), args.samples - start)), start, args.first_group + unit / args.tiles};
+    return {chunk, u32(min(i64(args.tile), args.samples - start)), start, args.first_row + unit / args.tiles};
 }
 
 // The vector of a thread, and which of the samples side by side is its own; also found anew.
@@ -194,10 +152,12 @@ inline Lane lane_of(const Args& args, u32 chunk) {
     return {number, blockDim.x / across, first + (thread - number * across)};
 }
 
+inline u8* place_of(const Args& args, i64 row, i64 sample, i64 column) {
+    return args.out + row * args.out_strides[0] + sample * args.out_strides[1] + column * args.out_strides[2];
+}
+
 #include "add.cuh"
-#if RC_WALKS
 #include "walk.cuh"
-#endif
 
 inline Stamps<Stamp> row_targets(const Args& args, i64 row, i64 length) {
     return {args.targets + row * args.target_strides[0], args.target_strides[1], length};
@@ -224,11 +184,7 @@ template <class Row> void look_at(const Args& args, i64 row, i64 start, u32 coun
     __syncthreads();  // Nobody reads the last row any more.
     if (args.flags & STAGE) {
         const Stamps<Stamp> given = {args.times + row * args.time_strides[0], args.time_strides[1], samples};
-#if RC_WALKS
         stage(given, staged);
-#else
-        for (i64 i = threadIdx.x; i < samples; i += blockDim.x) staged[i] = given.at(i);
-#endif
     }
     if (threadIdx.x == 0) state = {samples, targets, 0, 0, true};
     __syncthreads();
@@ -248,10 +204,6 @@ void find_all(const Args& args, i64 row, i64 piece, u32 length, const Stamp* sta
     __syncthreads();
 }
 
-#if RC_FORM == RC_CUBIC && !RC_PARTIAL
-#include "curve.cuh"
-#endif
-
 // The same, and which of them each sample of the tile needs; all, where they are not in order.
 template <class Row>
 void fill(const Args& args, i64 row, i64 piece, u32 length, i64 start, u32 count, const Stamp* staged, const State& state,
@@ -265,119 +217,44 @@ void fill(const Args& args, i64 row, i64 piece, u32 length, i64 start, u32 count
     __syncthreads();
 }
 
-#if RC_WALKS || (RC_FORM == RC_CUBIC && !RC_PARTIAL)
-#define RC_HAS_USUAL 1
 // Looks at the row of the block and finds the picks of its tile: tells whether targets are in order and all of them fit.
 template <class Row> bool find_tile(const Args& args, Stamp* staged, State& state, Pick* picks) {
     const Block block = block_of(args);
-    look_at<Row>(args, block.group, block.start, block.count, staged, state);
+    look_at<Row>(args, block.row, block.start, block.count, staged, state);
     __syncthreads();
     // Stamps that are not in order, and nobody checked, may give a window that ends before it starts.
     const i64 length = state.last - state.first;
     if (!state.sorted || length < 0 || length > args.most) return false;
-#if RC_FORM == RC_CUBIC
-    if (!has_interval(row_stamps(args, block.group, state.samples, staged, (Row*)nullptr))) return false;
-#endif
-    find_all<Row>(args, block.group, state.first, u32(length), staged, state, picks);
+    find_all<Row>(args, block.row, state.first, u32(length), staged, state, picks);
     return true;
 }
 
-// The usual case: targets in order, all of the tile in shared memory. Tells whether it was so, and the tile is written.
-inline bool usual(const Args& args, Stamp* staged, State& state, Pick* picks) {
-    const bool near = args.flags & STAGE;
-    if (!(near ? find_tile<Staged<Stamp>>(args, staged, state, picks) : find_tile<Stamps<Stamp>>(args, staged, state, picks))) return false;
-    const Block block = block_of(args);
-#if RC_WALKS
-    walk_tile(args, block, picks, state);
-#else
-    const Runs all = {picks, nullptr, nullptr, 0};
-    const u32 count = u32(state.last - state.first);
-    if (near) walk_curve<true>(args, block, row_stamps(args, block.group, state.samples, staged, (Staged<Stamp>*)nullptr), all, count, state);
-    else walk_curve<true>(args, block, row_stamps(args, block.group, state.samples, staged, (Stamps<Stamp>*)nullptr), all, count, state);
-#endif
-    return true;
-}
-#else
-#define RC_HAS_USUAL 0
-#endif
-
-// All other cases, compiled once: stamps are read wherever they are.
+// What is not the usual case: targets in any order, or more of them than there is room for. Compiled once: stamps are read
+// wherever they are.
 inline void rest(const Args& args, Stamp* staged, State& state, Pick* picks, u32* from, u32* to) {
     typedef Stamps<Stamp> Row;
-#if !RC_PARTIAL
-    {
-        const Block block = block_of(args);
-#if !RC_HAS_USUAL
-        look_at<Row>(args, block.group, block.start, block.count, staged, state);
-        __syncthreads();
-#endif
-#if RC_FORM == RC_CUBIC
-        const Row stamps = row_stamps(args, block.group, state.samples, staged, (Row*)nullptr);
-        const bool sorts = !state.sorted && has_interval(stamps);
-#else
-        const bool sorts = !state.sorted;
-#endif
-        if (sorts && sort_picks<Row>(args, block.group, block.start, block.count, staged, state, picks)) {
-#if RC_FORM == RC_CUBIC
-            const Runs runs = runs_of(args, picks);
-            return walk_curve<false>(args, block, stamps, runs, runs.starts[block.count + 2], state);
-#else
-            return add_tile<Row>(args, staged, state, picks);
-#endif
-        }
-    }
-#endif
-
-    const auto [chunk, count, start, group] = block_of(args);
-#if RC_PARTIAL
-    const i64 first_row = group * args.rows_per_group, last_row = min(first_row + args.rows_per_group, args.rows);
-#else
-    const i64 first_row = group, last_row = group + 1;
-#endif
-
+    const auto [chunk, count, start, row] = block_of(args);
+    if (!state.sorted && sort_picks<Row>(args, row, start, count, staged, state, picks)) return add_tile<Row>(args, staged, state, picks);
     // A thread keeps its column and takes one sample of each slice of the tile.
-    bool ready = false;   // the only piece of the only row is in shared memory
-#if RC_PARTIAL
-    bool listed = false;  // so are the sorted targets of the row, which came in any order
-#endif
-    const u32 slice = lane_of(args, chunk).slice;
-    for (u32 base = 0; base < count; base += slice) {
+    bool ready = false;  // the only piece is in shared memory
+    const Lane lane = lane_of(args, chunk);
+    for (u32 base = 0; base < count; base += lane.slice) {
+        const u32 own = base + lane.number;
+        const bool takes_part = lane.number < lane.slice && own < count;
         Sum sums[NUMBERS] = {};
-        for (i64 row = first_row; row < last_row; row++) {
-#if RC_PARTIAL
-            if (base == 0 || last_row - first_row > 1) {
-                look_at<Row>(args, row, start, count, staged, state);
-                __syncthreads();
-                ready = false;
-                listed = !state.sorted && sort_picks<Row>(args, row, start, count, staged, state, picks);
+        const u32 at_once = state.sorted ? args.piece : args.most;
+        for (i64 piece = state.first; piece < state.last; piece += at_once) {
+            const u32 length = u32(min(i64(at_once), state.last - piece));
+            if (!ready) {
+                __syncthreads();  // Nobody reads the last piece any more.
+                fill<Row>(args, row, piece, length, start, count, staged, state, picks, from, to);
+                ready = length == state.last - state.first;
             }
-            if (listed) {
-                const Lane lane = lane_of(args, chunk);
-                if (lane.number < slice && base + lane.number < count)
-                    add_sorted<Row>(args, row, lane.column, start, base + lane.number, count, staged, state, picks, sums);
-                continue;
-            }
-#endif
-            const u32 at_once = state.sorted ? args.piece : args.most;
-            for (i64 piece = state.first; piece < state.last; piece += at_once) {
-                const u32 length = u32(min(i64(at_once), state.last - piece));
-                if (!ready) {
-                    __syncthreads();  // Nobody reads the last piece any more.
-                    fill<Row>(args, row, piece, length, start, count, staged, state, picks, from, to);
-                    ready = length == state.last - state.first;
-                }
-                const Lane lane = lane_of(args, chunk);
-                const u32 own = base + lane.number;
-                if (lane.number < slice && own < count)
-                    add(args, args.grad + row * args.grad_strides[0] + piece * args.grad_strides[1] + lane.column * args.grad_strides[2],
-                        args.values + row * args.value_strides[0] + lane.column * args.value_strides[2], picks,
-                        state.sorted ? from[own] : 0, state.sorted ? to[own] : length, Index(start + own), sums);
-            }
+            if (takes_part)
+                add(args, args.grad + row * args.grad_strides[0] + piece * args.grad_strides[1] + lane.column * args.grad_strides[2], picks,
+                    state.sorted ? from[own] : 0, state.sorted ? to[own] : length, Index(start + own), sums);
         }
-        const Lane lane = lane_of(args, chunk);
-        const i64 own = base + lane.number;
-        if (lane.number < slice && own < count)
-            store(args, args.out + group * args.out_strides[0] + (start + own) * args.out_strides[1] + lane.column * args.out_strides[2], sums);
+        if (takes_part) store(place_of(args, row, start + own, lane.column), sums);
     }
 }
 
@@ -388,10 +265,9 @@ extern "C" __global__ void __launch_bounds__(256, RC_BLOCKS) RC_ENTRY(const __gr
     u32* from = (u32*)(picks + args.piece);
     u32* to = from + args.tile;
     Stamp* staged = (Stamp*)(to + args.tile);  // at 16 bytes: the tile is even
-#if RC_HAS_USUAL
-    if (usual(args, staged, state, picks)) return;
-#endif
-    rest(args, staged, state, picks, from, to);
+    const bool near = args.flags & STAGE;
+    if (near ? find_tile<Staged<Stamp>>(args, staged, state, picks) : find_tile<Stamps<Stamp>>(args, staged, state, picks))
+        walk_tile(args, block_of(args), picks, state);
+    else
+        rest(args, staged, state, picks, from, to);
 }
-
-#endif
