@@ -10,8 +10,11 @@ import pytest
 
 import robocache as rc
 
-av = pytest.importorskip("av", reason="PyAV is not installed")
-pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+pytest.importorskip("av", reason="PyAV is not installed")
+pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+
+import av
+import pyarrow as pa
 
 from lerobot_edit import data_file, edit_episodes, edit_info, edit_table, info_file, read_info
 from lerobot_files import VECTORS, Feature, Layout, sample
