@@ -44,6 +44,9 @@ def test_work_goes_to_the_current_stream_in_its_order(ready):
     rc.warmup("resample", values, times, targets)
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
+        # torch itself waits where it loads a kernel, or takes memory for a stream, for the first time.
+        _ = torch.empty_like(want, device="cuda") * 2
+        side.synchronize()
         torch.cuda._sleep(A_WHILE)
         values.copy_(fresh)
         out = rc.resample(values, times, targets)
