@@ -51,9 +51,7 @@ impl Grid {
     pub(crate) fn for_items(items: u64) -> Self {
         Self::for_blocks(items.div_ceil(256))
     }
-}
 
-impl Grid {
     /// Calls `launch(first, blocks)` for all of `items`, which take `blocks_of_one` blocks each: more work than a grid can
     /// hold is launched in parts.
     pub(crate) fn in_parts(
@@ -87,7 +85,7 @@ impl Parts {
     /// Makes room for so many bytes; returns where they start.
     pub(crate) fn add(&mut self, bytes: usize) -> usize {
         let start = self.next;
-        self.next = start.saturating_add(bytes.next_multiple_of(Self::ALIGN));
+        self.next = start.saturating_add(bytes.checked_next_multiple_of(Self::ALIGN).unwrap_or(usize::MAX));
         start
     }
 

@@ -1,5 +1,5 @@
-//! The gradient of `resample` on CUDA: methods that are linear in the values go through `rows_cuda`, all else through
-//! `find_cuda` and `gather_cuda`.
+//! The gradient of `resample` on CUDA: methods that are linear in the values go through `rows_cuda`; others, and values that
+//! a batch shares, through `find_cuda` and `gather_cuda`.
 
 use super::find_cuda::{Memory, find};
 use super::gather_cuda::{add_groups, gather};

@@ -29,7 +29,7 @@ inline void take(Sum weight, bool has_slopes, Sum given, Handed& handed) {
 }
 
 // What a row hands back to the samples begin..end: write(sample, sum) is called in their order, but not for those that do not
-// exist or that nothing is handed to.
+// exist, and not at all where a row has nothing to hand back.
 template <class Write> void walk_curve(const Args& args, i64 row, i64 column, u32 begin, u32 end, Write write) {
     const List links = links_of(args, row);
     const u32 length = links.length();
@@ -45,8 +45,10 @@ template <class Write> void walk_curve(const Args& args, i64 row, i64 column, u3
     const auto value = [&](i32 sample) {
         return sample >= 0 && u32(sample) < length ? number(values + i64(sample) * args.value_strides[1]) : Sum(0);
     };
-    // Two samples ahead of the first one begins what reaches it.
-    u32 a = links.existing(begin);
+    // Two samples ahead of the first one that exists begins what reaches it.
+    u32 a = begin;
+    while (!links.exists(a))
+        if (++a >= end) return;
     for (int step = 0; step < 2; step++) {
         const i32 ahead = links.previous(a);
         if (ahead >= 0) a = u32(ahead);

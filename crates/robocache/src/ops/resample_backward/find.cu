@@ -1,4 +1,4 @@
-// The gradient of resample where it is more than weights: first half. What each target of a row was made of, and which targets
+// The gradient of resample where it is more than weights, or a batch shares its values: first half. What each target of a row was made of, and which targets
 // each sample is part of (links.cuh).
 // Host twin: cpu.rs (find), row.rs and unordered.rs; ../resample/locate.rs (the rules).
 // Grid: one block of 256 threads per (row, part of its targets). Every block looks at all stamps and targets of its row:
@@ -30,8 +30,7 @@ struct Args {
     u32* starts;
     Sum* weights;
     u32* order;
-    u32* dealt;  // room for as many numbers, for rows that find none in shared memory
-    Sum* gaps;   // two for each sample where curves are wanted: see find_gaps
+    Sum* gaps;  // two for each sample where curves are wanted: see find_gaps
     i64 time_strides[2], target_strides[2];
     i64 length_stride, target_length_stride;
     i64 first_row;
@@ -134,9 +133,12 @@ template <class Row> void find_gaps(const Args& args, const Task& task, const Ro
     const auto next_of = [&](RowIndex sample) { return sample + 1 < stamps.length ? last_equal(stamps, sample + 1) : stamps.length; };
     const auto [begin, end] = share_of(args, task.part);
     for (u32 sample = begin + threadIdx.x; sample < min(end, task.samples); sample += blockDim.x) {
-        const RowIndex own = last_equal(stamps, RowIndex(sample)), second = next_of(own);
-        RowIndex earlier = RowIndex(sample);
-        while (earlier > 0 && stamps.at(earlier - 1) == stamps.at(RowIndex(sample))) earlier--;
+        // Of samples that exist only.
+        const RowIndex own = RowIndex(sample);
+        if (own + 1 < stamps.length && stamps.at(own + 1) == stamps.at(own)) continue;
+        const RowIndex second = next_of(own);
+        RowIndex earlier = own;
+        while (earlier > 0 && stamps.at(earlier - 1) == stamps.at(own)) earlier--;
         Sum before = 0, behind = 0;
         if (second < stamps.length) {
             const double between = double(gap(stamps.at(own), stamps.at(second)));
@@ -211,40 +213,47 @@ inline void add_up(u32* counts, u32 length) {
     __syncthreads();
 }
 
-// Targets in any order, sorted by one block. `room`: shared memory for a number per sample, two more, and one per target.
+// Targets in any order, sorted by one block. `room`: shared memory for two numbers more than there are samples.
 template <class Row>
 void sort_row(const Args& args, const Task& task, const Row& stamps, const Stamps<Stamp>& targets, u32* starts, u32* room) {
-    const bool near = args.flags & NEAR;
     const u32 runs = args.samples + 2;  // before all samples, of each of them, after all
-    u32* counts = near ? room : starts;
-    u32* dealt = near ? room + runs : args.dealt + task.row * args.target_count;
+    u32* counts = args.flags & NEAR ? room : starts;
     for (u32 i = threadIdx.x; i < runs; i += blockDim.x) counts[i] = 0;
     __syncthreads();
-    // Counted; then as the targets come, which is in any order; then each finds its place. One loop: to find a target is
-    // much code.
     #pragma unroll 1
-    for (int pass = 0; pass < 3; pass++) {
+    for (u32 i = threadIdx.x; i < task.targets; i += blockDim.x) atomicAdd(&counts[find(args, stamps, targets.at(i)).sample + 1], 1);
+    __syncthreads();
+    add_up(counts, runs);
+    // Warp after warp takes its places, so that targets of a sample stay in their order, however many they are.
+    const u32 lane = threadIdx.x & 31, none = ~0u;
+    #pragma unroll 1
+    for (u32 base = 0; base < task.targets; base += blockDim.x) {
+        const u32 own = base + threadIdx.x;
+        Link link = {0, Sum(0)};
+        if (own < task.targets) link = find(args, stamps, targets.at(own));
+        const u32 run = own < task.targets ? u32(link.sample + 1) : none;
+        u32 ahead = 0;
+        bool is_last = true;
         #pragma unroll 1
-        for (u32 i = threadIdx.x; i < task.targets; i += blockDim.x) {
-            const u32 own = pass == 2 ? dealt[i] : i;
-            const Link link = find(args, stamps, targets.at(own));
-            const u32 run = u32(link.sample + 1);
-            if (pass < 2) {
-                const u32 place = atomicAdd(&counts[run], 1);
-                if (pass == 1) dealt[place] = own;
-                continue;
-            }
-            // By now they are counted up to and with a run.
-            const u32 end = counts[run], begin = run > 0 ? counts[run - 1] : 0;
-            u32 place = begin;
-            #pragma unroll 1
-            for (u32 other = begin; other < end; other++) place += dealt[other] < own;
-            args.order[task.row * args.target_count + place] = own;
-            args.weights[task.row * args.target_count + place] = link.weight;
+        for (u32 i = 0; i < 32; i++) {
+            const bool same = __shfl_sync(~0u, run, i) == run;
+            ahead += same && i < lane;
+            is_last &= !(same && i > lane);
         }
-        __syncthreads();
-        if (pass == 0) add_up(counts, runs);
+        for (u32 warp = 0; warp < blockDim.x / 32; warp++) {
+            if (threadIdx.x / 32 == warp) {
+                const u32 place = run == none ? 0 : counts[run] + ahead;
+                __syncwarp();
+                if (run != none) {
+                    if (is_last) counts[run] = place + 1;
+                    args.order[task.row * args.target_count + place] = own;
+                    args.weights[task.row * args.target_count + place] = link.weight;
+                }
+            }
+            __syncthreads();
+        }
     }
+    // By now they are counted up to and with a run.
     for (u32 sample = threadIdx.x; sample <= args.samples; sample += blockDim.x) starts[sample] = counts[sample] | twin(stamps, sample);
     if (threadIdx.x == 0) {
         starts[args.samples + 1] = 1;
@@ -265,8 +274,7 @@ void find_row(const Args& args, const Task& task, const Row& stamps, const Stamp
     }
     if (seen) atomicOr(&all_seen, seen);
     __syncthreads();
-    u32* starts = args.starts + task.row * (i64(args.samples) + List::MORE) + 1;
-    if (task.part == 0 && threadIdx.x == 0) starts[-1] = 0;
+    u32* starts = args.starts + task.row * (i64(args.samples) + List::MORE);
     const bool refused = !usable || (all_seen & (STAMPS_OUT_OF_ORDER | OUTSIDE_OF_STAMPS));
     if (task.samples == 0 || ((args.flags & CHECK) && (refused || !has_good_ends(stamps)))) {
         const auto [begin, end] = share_of(args, task.part);

@@ -1,5 +1,5 @@
 //! Which targets were made of which samples, on CUDA: the first half of gradients that
-//! are more than weights, and the memory that it fills.
+//! are more than weights or of values that a batch shares, and the memory that it fills.
 
 use super::{Dims, ResampleBackward};
 use crate::cuda::{GpuInfo, Grid, KernelFamily, Launcher, Parts, STATIC_SHARED};
@@ -39,7 +39,6 @@ struct Args {
     lengths: *const u8,
     target_lengths: *const u8,
     links: LinkPointers,
-    dealt: *mut u32,
     gaps: *mut u8,
     time_strides: [i64; 2],
     target_strides: [i64; 2],
@@ -68,7 +67,7 @@ const PARTS: (u32, u32) = (256, 4096);
 /// Samples and targets of a row are fewer.
 const MOST: usize = 1 << 30;
 /// Numbers of `starts` beside those of samples.
-const MORE: usize = 4;
+const MORE: usize = 3;
 
 /// Mirrors the pointers of `Links` in links.cuh.
 #[repr(C)]
@@ -91,7 +90,6 @@ pub(super) struct Memory {
     starts: usize,
     weights: usize,
     order: usize,
-    dealt: usize,
     gaps: Option<usize>,
     bytes: usize,
 }
@@ -107,9 +105,9 @@ impl Memory {
         let mut parts = Parts::default();
         let mut of = |count: usize, size: usize| parts.add(forward.batch.saturating_mul(count).saturating_mul(size));
         let starts = of(forward.samples + MORE, 4);
-        let [weights, order, dealt] = [sum, 4, 4].map(|size| of(forward.targets, size));
+        let [weights, order] = [sum, 4].map(|size| of(forward.targets, size));
         let gaps = curves.then(|| of(forward.samples, 2 * sum));
-        Ok(Self { starts, weights, order, dealt, gaps, bytes: parts.bytes() })
+        Ok(Self { starts, weights, order, gaps, bytes: parts.bytes() })
     }
 
     /// To ask for.
@@ -152,8 +150,8 @@ pub(super) fn find(
         lengths: pointer(&call.lengths),
         target_lengths: pointer(&call.target_lengths),
         links: memory.links(base),
-        dealt: base.wrapping_add(memory.dealt).cast(),
-        gaps: memory.gaps(base),
+        // Curves are found by this rule.
+        gaps: if rule == Method::Linear { memory.gaps(base) } else { std::ptr::null_mut() },
         time_strides: forward.time_strides.map(|stride| stride as i64),
         target_strides: forward.target_strides.map(|stride| stride as i64),
         length_stride: forward.length_stride as i64,
@@ -205,7 +203,7 @@ impl Plan {
         // Two blocks to a multiprocessor at least.
         let stage = stamps + listing <= most / 2;
         let stamps = if stage { stamps } else { 0 };
-        let sorting = 4 * (samples + 2 + targets);
+        let sorting = 4 * (samples + 2);
         let near = stamps + sorting <= most / 3;
         let shared = stamps + if near { sorting.max(listing) } else { listing };
         Self { part, parts, stage, near, shared: shared as u32 }

@@ -1,11 +1,11 @@
-// The gradient of resample where it is more than weights: second half. out[b,s,:] = sum over the targets t that were made of
+// The gradient of resample where it is more than weights, or a batch shares its values: second half. out[b,s,:] = sum over the targets t that were made of
 // sample s of what they hand back to it. find.cu has told which these are (links.cuh), so nothing here knows stamps. Rows that
 // share their values are summed up in groups (RC_PARTIAL), and the groups by rc_resample_backward_sum (RC_SUM).
 // Host twin: hand_back.rs, and cpu.rs (store).
 // Grid: one block per (group of rows, tile of samples, chunk of units); a thread keeps its unit of columns and takes one sample
 //   of each slice of the tile, or, of curves, a run of samples (curve.cuh).
 // Preconditions: Args as made by gather_cuda.rs. Links are inside their lists whatever stamps and targets were.
-// Determinism: the same bits on every run; but for cubics, also for every tile. Tolerance against the CPU: for weights none,
+// Determinism: the same bits on every run and for every tile. Tolerance against the CPU: for weights none,
 //   the same bits, but for the payload of NaN; others agree to rounding: of sines and roots, and of the order of additions for
 //   cubics.
 //
@@ -93,7 +93,7 @@ inline Lane lane_of(const Args& args, u32 chunk) {
 }
 
 inline List links_of(const Args& args, i64 row) {
-    return {args.starts + row * (i64(args.samples) + List::MORE) + 1, args.weights + row * args.target_count,
+    return {args.starts + row * (i64(args.samples) + List::MORE), args.weights + row * args.target_count,
             args.order + row * args.target_count, args.samples};
 }
 
@@ -102,7 +102,7 @@ struct Reach {
     u32 from, middle, to;
 };
 inline Reach reach_of(const List& links, u32 sample) {
-    const u32 ahead = links.starts[i64(sample) - 1], own = links.starts[sample], next = links.starts[sample + 1];
+    const u32 own = links.starts[sample], next = links.starts[sample + 1], ahead = sample > 0 ? links.starts[sample - 1] : own;
     if (!((own | next) & List::TWIN)) return {ahead & ~List::TWIN, own, next};
     if (next & List::TWIN) return {0, 0, 0};
     const u32 middle = own & ~List::TWIN;

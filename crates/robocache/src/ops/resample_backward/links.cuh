@@ -9,8 +9,7 @@ namespace rc {
 // Targets are listed by their sample, those of one sample in their own order.
 template <class Sum> struct Links {
     // For each sample: how many targets are listed before its own, and whether it equals the one ahead (TWIN); then the end of
-    // the list, whether it has an order of its own, and the number of samples of the row: 0 for a row that gets nothing. In
-    // front of them all, at -1, is the start once more.
+    // the list, whether it has an order of its own, and the number of samples of the row: 0 for a row that gets nothing.
     const u32* starts;
     const Sum* weights;  // as listed
     const u32* order;    // the targets as listed, where their order is not that
@@ -18,7 +17,7 @@ template <class Sum> struct Links {
 
     static const u32 TWIN = 1u << 31;
     // Numbers of `starts` beside those of samples.
-    static const u32 MORE = 4;
+    static const u32 MORE = 3;
 
     bool has_order() const { return starts[samples + 1] != 0; }
     u32 length() const { return starts[samples + 2]; }

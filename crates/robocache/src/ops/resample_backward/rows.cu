@@ -13,7 +13,7 @@
 // Determinism: the same bits on every run and for every tile. Tolerance against the CPU: none, the same bits, but for the
 //   payload of NaN.
 //
-// RC_CELL: element type; RC_STAMP: i64, double, float; RC_BYTES: bytes per access; RC_ARGS_SIZE.
+// RC_CELL: element type; RC_STAMP: i64, double, float; RC_BYTES: bytes per access; RC_PICK_SIZE; RC_ARGS_SIZE.
 #include "rc.cuh"
 #include "locate.cuh"
 #include "rows.cuh"
@@ -181,7 +181,6 @@ template <class Row> void look_at(const Args& args, i64 row, i64 start, u32 coun
     if (args.target_lengths)
         usable &= read_length(args.target_lengths, args.flags & WIDE_TARGET_LENGTHS, row * args.target_length_stride,
                               args.target_count, targets);
-    __syncthreads();  // Nobody reads the last row any more.
     if (args.flags & STAGE) {
         const Stamps<Stamp> given = {args.times + row * args.time_strides[0], args.time_strides[1], samples};
         stage(given, staged);

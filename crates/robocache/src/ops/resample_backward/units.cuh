@@ -41,6 +41,9 @@ inline void add_row(const Args& args, i64 row, u32 sample, i64 column, Sum (&sum
     const List links = links_of(args, row);
     const Reach reach = reach_of(links, sample);
     if (reach.from == reach.to) return;
+#if RC_FORM != RC_WEIGHTED
+    const i64 ahead = links.previous(sample), behind = links.next(sample, links.length());
+#endif
     for_each(links, reach, [&](u32 target, u32 place, bool own) {
         // A target of weight 0 does not matter, not even as NaN.
         const Sum far = links.weights[place], near = Sum(1) - far, weight = own ? near : far;
@@ -49,7 +52,7 @@ inline void add_row(const Args& args, i64 row, u32 sample, i64 column, Sum (&sum
         sums[0] = fma(weight, number(grad + i64(target) * args.grad_strides[1]), sums[0]);
 #else
         const bool one = near == Sum(0) || far == Sum(0);
-        const i64 other = one ? i64(sample) : own ? i64(links.existing(sample + 1)) : i64(links.previous(sample));
+        const i64 other = one ? i64(sample) : own ? behind : ahead;
         Sum given[NUMBERS], first[NUMBERS], second[NUMBERS], handed[NUMBERS];
         numbers(grad + i64(target) * args.grad_strides[1], args.steps[0], given);
         numbers(values + (own ? i64(sample) : other) * args.value_strides[1], args.steps[1], first);

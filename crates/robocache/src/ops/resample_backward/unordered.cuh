@@ -51,7 +51,6 @@ inline u32 add_up(u32* starts, u32 count) {
 // Sorts the targets of a row that touch the tile. All threads take part and get the same answer: whether there is room.
 template <class Row>
 bool sort_picks(const Args& args, i64 row, i64 start, u32 count, const Stamp* staged, const State& state, Pick* shared) {
-    if (state.targets > i64(~0u >> 1)) return false;
     const Runs runs = runs_of(args, shared);
     const Row stamps = row_stamps(args, row, state.samples, staged, (Row*)nullptr);
     const Stamps<Stamp> targets = row_targets(args, row, state.targets);
@@ -90,7 +89,7 @@ bool sort_picks(const Args& args, i64 row, i64 start, u32 count, const Stamp* st
 
 // Adds what the targets of a row hand back to a sample of the tile.
 template <class Row>
-void add_sorted(const Args& args, i64 row, i64 column, i64 start, u32 own, u32 count, const Stamp* staged, const State& state, Pick* shared,
+void add_sorted(const Args& args, i64 row, i64 column, i64 start, u32 own, const Stamp* staged, const State& state, Pick* shared,
                 Sum* sums) {
     typedef typename Row::Index RowIndex;
     const Runs runs = runs_of(args, shared);
@@ -124,7 +123,7 @@ template <class Row> void add_tile(const Args& args, const Stamp* staged, const 
     #pragma unroll 1
     for (u32 own = lane.number; own < block.count; own += lane.slice) {
         Sum sums[NUMBERS] = {};
-        add_sorted<Row>(args, block.row, lane.column, block.start, own, block.count, staged, state, shared, sums);
+        add_sorted<Row>(args, block.row, lane.column, block.start, own, staged, state, shared, sums);
         store(place_of(args, block.row, block.start + own, lane.column), sums);
     }
 }

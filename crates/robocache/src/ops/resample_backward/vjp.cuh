@@ -173,12 +173,4 @@ template <class T> void through_slopes(const T (&samples)[4], T before, T behind
     to[3] = in_right;
 }
 
-// What each of the four samples weighs in a point of it, at a weight between 0 and 1.
-template <class T> void cubic(const T (&samples)[4], T before, T behind, T weight, T (&factors)[4]) {
-    const T square = weight * weight, cube = square * weight, far = T(3) * square - cube - cube;
-    through_slopes(samples, before, behind, weight - square - square + cube, cube - square, factors);
-    factors[1] += T(1) - far;
-    factors[2] += far;
-}
-
 }  // namespace rc
