@@ -53,8 +53,9 @@ impl Grid {
     }
 
     /// Calls `launch(first, blocks)` for all of `items`, which take `blocks_of_one` blocks each: more work than a grid can
-    /// hold is launched in parts.
+    /// hold is launched in parts. `argument`: what has too much where even one does not fit.
     pub(crate) fn in_parts(
+        argument: &'static str,
         items: u64,
         blocks_of_one: u64,
         mut launch: impl FnMut(u64, u32) -> Result<()>,
@@ -65,7 +66,7 @@ impl Grid {
         while first < items {
             let part = at_once.min(items - first);
             let blocks = u32::try_from(part * blocks_of_one)
-                .map_err(|_| Error::invalid("values", "one row needs more blocks than a launch can have"))?;
+                .map_err(|_| Error::invalid(argument, "one row needs more blocks than a launch can have"))?;
             launch(first, blocks)?;
             first += part;
         }

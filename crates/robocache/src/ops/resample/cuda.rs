@@ -89,8 +89,6 @@ pub(in crate::ops) fn stamp_number(dtype: DType) -> u8 {
 /// Vectors of a row that one block copies; 32-bit arithmetic inside a block counts on it.
 const MOST_CHUNK: u32 = 4096;
 const THREADS: u32 = 256;
-/// Blocks that a grid can hold.
-const MOST_BLOCKS: u64 = 0x7fff_ffff;
 const MOST_TILE: u32 = 256;
 
 /// A kernel: what it moves, its stamps and the width of its accesses.
@@ -215,9 +213,7 @@ pub(super) fn resample(
     let vectors = dims.width * size / access;
     let plan = Plan::new(dims, vectors, variant, launcher.gpu().info())?;
     let pointer = |tensor: &Option<TensorRef<'_>>| tensor.map_or(std::ptr::null(), |tensor| tensor.data());
-    let is_wide = |tensor: &Option<TensorRef<'_>>| tensor.is_some_and(|tensor| tensor.dtype() == DType::I64);
     let max_gap = op.max_gap.unwrap_or(f64::INFINITY);
-    let flag = |condition: bool, flag: u32| if condition { flag } else { 0 };
     let args = Args {
         values: op.values.data(),
         times: op.times.data(),
@@ -244,31 +240,31 @@ pub(super) fn resample(
         reporter: launcher.reporter(),
         method: op.plain_method().unwrap_or(Method::Linear) as u32,
         extrapolate: op.extrapolate as u32,
-        flags: flag(op.check, CHECK)
-            | flag(is_wide(&op.lengths), WIDE_LENGTHS)
-            | flag(is_wide(&op.target_lengths), WIDE_TARGET_LENGTHS)
-            | flag(plan.stage, STAGE),
+        flags: flags_of(op, plan.stage),
         tile: plan.tile,
         tiles: plan.tiles,
         chunks: plan.chunks,
         chunk: plan.chunk,
         padding: 0,
     };
-    // More work than a grid can hold is launched in parts.
     let per_row = u64::from(plan.tiles) * u64::from(plan.chunks);
-    let rows_per_launch = (MOST_BLOCKS / per_row).max(1);
-    let mut row = 0u64;
-    while row < dims.batch as u64 {
-        let rows = rows_per_launch.min(dims.batch as u64 - row);
-        let blocks = u32::try_from(rows * per_row)
-            .map_err(|_| Error::invalid("targets", "one row needs more blocks than a launch can have"))?;
+    Grid::in_parts("targets", dims.batch as u64, per_row, |row, blocks| {
         let grid = Grid { blocks, threads: plan.threads, shared: plan.shared };
         // SAFETY: the views were checked against dims and live on this GPU; the framework keeps
         // them until the stream has passed.
-        unsafe { launcher.launch(&KERNELS, variant.number(), grid, &args.at_row(row, variant.stamp().2 as usize))? };
-        row += rows;
-    }
-    Ok(())
+        unsafe { launcher.launch(&KERNELS, variant.number(), grid, &args.at_row(row, variant.stamp().2 as usize)) }
+    })
+}
+
+/// What kernels that look at stamps, targets and lengths are told of a call (`Flags` in rows.cuh). `stage`: stamps are
+/// brought to shared memory.
+pub(in crate::ops) fn flags_of(op: &Resample<'_>, stage: bool) -> u32 {
+    let is_wide = |tensor: &Option<TensorRef<'_>>| tensor.is_some_and(|tensor| tensor.dtype() == DType::I64);
+    let flag = |condition: bool, flag: u32| if condition { flag } else { 0 };
+    flag(op.check, CHECK)
+        | flag(is_wide(&op.lengths), WIDE_LENGTHS)
+        | flag(is_wide(&op.target_lengths), WIDE_TARGET_LENGTHS)
+        | flag(stage, STAGE)
 }
 
 impl Args {

@@ -17,7 +17,7 @@ pub use method::{ColumnRange, Extrapolate, Method, Methods};
 pub(in crate::ops) use super::rows::{Batch, strides};
 pub(in crate::ops) use cpu::{Destination, StreamJob, age_of, run_jobs, stream_job};
 pub(crate) use cuda::{KERNELS, describe as describe_finding};
-pub(in crate::ops) use cuda::{STAMPS, stamp_number};
+pub(in crate::ops) use cuda::{STAMPS, flags_of, stamp_number};
 pub(in crate::ops) use locate::{Pick, Rules, Stamp, Stamps};
 pub(in crate::ops) use rows::Rows;
 

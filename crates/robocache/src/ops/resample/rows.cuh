@@ -24,6 +24,13 @@ bool read_length(const Args& args, const void* lengths, Flags wide, i64 offset, 
     return false;
 }
 
+// The same without a report.
+inline bool read_length(const void* lengths, bool wide, i64 offset, i64 most, i64& length) {
+    const i64 given = wide ? ((const i64*)lengths)[offset] : i64(((const i32*)lengths)[offset]);
+    length = min(max(given, i64(0)), most);
+    return given == length;
+}
+
 inline bool is_coarse(float stamp) { return fabsf(stamp) > 16777216.0f; }
 inline bool is_coarse(double) { return false; }
 inline bool is_coarse(i64) { return false; }

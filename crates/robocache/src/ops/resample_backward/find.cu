@@ -50,13 +50,6 @@ struct Task {
     u32 samples, targets;  // that exist
 };
 
-// The length that exists, inside 0..most whatever was given; tells whether it was good.
-inline bool read_length(const void* lengths, bool wide, i64 offset, u32 most, u32& length) {
-    const i64 given = wide ? ((const i64*)lengths)[offset] : i64(((const i32*)lengths)[offset]);
-    length = u32(min(max(given, i64(0)), i64(most)));
-    return given == i64(length);
-}
-
 // The sample that a target is linked to, -1 and `Args::samples` for none, and the weight of the next one.
 struct Link {
     i32 sample;
@@ -316,13 +309,15 @@ template <class Meanwhile> bool out_of_order(const Stamps<Stamp>& targets, Meanw
 
 extern "C" __global__ void __launch_bounds__(256, 3) RC_ENTRY(const __grid_constant__ Args args) {
     extern __shared__ __align__(16) unsigned char shared[];
-    Task task = {args.first_row + blockIdx.x / args.parts, blockIdx.x % args.parts, args.samples, args.target_count};
+    const i64 row = args.first_row + blockIdx.x / args.parts;
+    i64 samples = args.samples, count = args.target_count;
     bool usable = true;
     if (args.lengths)
-        usable &= read_length(args.lengths, args.flags & WIDE_LENGTHS, task.row * args.length_stride, args.samples, task.samples);
+        usable &= read_length(args.lengths, args.flags & WIDE_LENGTHS, row * args.length_stride, args.samples, samples);
     if (args.target_lengths)
-        usable &= read_length(args.target_lengths, args.flags & WIDE_TARGET_LENGTHS, task.row * args.target_length_stride,
-                              args.target_count, task.targets);
+        usable &= read_length(args.target_lengths, args.flags & WIDE_TARGET_LENGTHS, row * args.target_length_stride,
+                              args.target_count, count);
+    const Task task = {row, blockIdx.x % args.parts, u32(samples), u32(count)};
     const Stamps<Stamp> given = {args.times + task.row * args.time_strides[0], args.time_strides[1], task.samples};
     const Stamps<Stamp> targets = {args.targets + task.row * args.target_strides[0], args.target_strides[1], task.targets};
     const bool near = args.flags & STAGE;

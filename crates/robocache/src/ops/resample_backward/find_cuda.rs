@@ -3,7 +3,7 @@
 
 use super::{Dims, ResampleBackward};
 use crate::cuda::{GpuInfo, Grid, KernelFamily, Launcher, Parts, STATIC_SHARED};
-use crate::ops::resample::{Method, STAMPS, stamp_number};
+use crate::ops::resample::{Method, STAMPS, flags_of, stamp_number};
 use crate::tensor::{DType, TensorRef};
 use crate::{Result, ensure};
 
@@ -55,10 +55,7 @@ struct Args {
     padding: u32,
 }
 
-const CHECK: u32 = 1;
-const WIDE_LENGTHS: u32 = 2;
-const WIDE_TARGET_LENGTHS: u32 = 4;
-const STAGE: u32 = 8;
+/// Beside the flags of rows.cuh.
 const NEAR: u32 = 16;
 
 const THREADS: u32 = 256;
@@ -142,8 +139,6 @@ pub(super) fn find(
     let variant = u32::from(stamp) + 3 * u32::from(op.accumulator() == DType::F64);
     let plan = Plan::new(dims, STAMPS[usize::from(stamp)].2, launcher.gpu().info());
     let pointer = |tensor: &Option<TensorRef<'_>>| tensor.map_or(std::ptr::null(), |tensor| tensor.data());
-    let is_wide = |tensor: &Option<TensorRef<'_>>| tensor.is_some_and(|tensor| tensor.dtype() == DType::I64);
-    let flag = |condition: bool, flag: u32| if condition { flag } else { 0 };
     let args = Args {
         times: call.times.data(),
         targets: call.targets.data(),
@@ -163,14 +158,10 @@ pub(super) fn find(
         parts: plan.parts,
         method: rule as u32,
         extrapolate: call.extrapolate as u32,
-        flags: flag(call.check, CHECK)
-            | flag(is_wide(&call.lengths), WIDE_LENGTHS)
-            | flag(is_wide(&call.target_lengths), WIDE_TARGET_LENGTHS)
-            | flag(plan.stage, STAGE)
-            | flag(plan.near, NEAR),
+        flags: flags_of(call, plan.stage) | if plan.near { NEAR } else { 0 },
         padding: 0,
     };
-    Grid::in_parts(forward.batch as u64, u64::from(plan.parts), |first_row, blocks| {
+    Grid::in_parts("values", forward.batch as u64, u64::from(plan.parts), |first_row, blocks| {
         let grid = Grid { blocks, threads: THREADS, shared: plan.shared };
         // SAFETY: the views were checked against dims and live on this GPU, as does the workspace; the framework keeps
         // them until the stream has passed.

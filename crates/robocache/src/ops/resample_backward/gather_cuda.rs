@@ -166,12 +166,19 @@ pub(super) fn gather(
         chunk: plan.chunk,
         chunks: plan.chunks,
     };
-    Grid::in_parts(dims.row_groups().1 as u64, u64::from(plan.tiles) * u64::from(plan.chunks), |group, blocks| {
-        let grid = Grid { blocks, threads: plan.threads, shared: 0 };
-        // SAFETY: the views were checked against dims and live on this GPU; the framework keeps them until the stream has
-        // passed. The links were queued before on the same stream.
-        unsafe { launcher.launch(&GATHER_KERNELS, variant.number(), grid, &Args { first_group: group as i64, ..args }) }
-    })
+    Grid::in_parts(
+        "values",
+        dims.row_groups().1 as u64,
+        u64::from(plan.tiles) * u64::from(plan.chunks),
+        |group, blocks| {
+            let grid = Grid { blocks, threads: plan.threads, shared: 0 };
+            // SAFETY: the views were checked against dims and live on this GPU; the framework keeps them until the stream has
+            // passed. The links were queued before on the same stream.
+            unsafe {
+                launcher.launch(&GATHER_KERNELS, variant.number(), grid, &Args { first_group: group as i64, ..args })
+            }
+        },
+    )
 }
 
 /// Strides of the sums of groups, in elements.

@@ -61,13 +61,6 @@ struct State {
     bool sorted;
 };
 
-// The length that exists, inside 0..most whatever was given; tells whether it was good.
-inline bool read_length(const void* lengths, bool wide, i64 offset, i64 most, i64& length) {
-    const i64 given = wide ? ((const i64*)lengths)[offset] : i64(((const i32*)lengths)[offset]);
-    length = min(max(given, i64(0)), most);
-    return given == length;
-}
-
 // Whether resample took the row. All threads of the block take part and get the same answer.
 template <class Row> bool row_is_good(const Args& args, const Row& stamps, const Stamps<Stamp>& targets) {
     // NaN compares as out of order, so sorted stamps are finite when both ends are.

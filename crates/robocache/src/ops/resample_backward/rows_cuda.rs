@@ -3,8 +3,8 @@
 use super::Dims;
 use super::cuda::{CELLS, Call, in_bytes, rule_of};
 use crate::cuda::{GpuInfo, Grid, KernelFamily, Launcher};
-use crate::ops::resample::{ColumnRange, Extrapolate, STAMPS, stamp_number};
-use crate::tensor::{DType, TensorRef};
+use crate::ops::resample::{ColumnRange, Extrapolate, STAMPS, flags_of, stamp_number};
+use crate::tensor::TensorRef;
 use crate::{Error, Result, ensure};
 
 /// The kernels, by elements, stamps and the width of accesses.
@@ -54,11 +54,6 @@ struct Args {
     piece: u32,
     most: u32,
 }
-
-const CHECK: u32 = 1;
-const WIDE_LENGTHS: u32 = 2;
-const WIDE_TARGET_LENGTHS: u32 = 4;
-const STAGE: u32 = 8;
 
 /// Threads of a block; fewer where there are blocks enough and each thread had little to do.
 const THREADS: u32 = 256;
@@ -157,7 +152,7 @@ pub(super) fn sum_rows(call: &Call<'_>, range: &ColumnRange, launcher: &Launcher
     let vectors = (range.end - range.start) / unit;
     let plan = Plan::new(call.dims, vectors, variant, launcher.gpu().info())?;
     let args = args(call, range, unit, vectors, &plan);
-    Grid::in_parts(forward.batch as u64, u64::from(plan.tiles) * u64::from(plan.chunks), |row, blocks| {
+    Grid::in_parts("values", forward.batch as u64, u64::from(plan.tiles) * u64::from(plan.chunks), |row, blocks| {
         let grid = Grid { blocks, threads: plan.threads, shared: plan.shared };
         // SAFETY: the views were checked against dims and live on this GPU; the framework keeps
         // them until the stream has passed.
@@ -169,8 +164,6 @@ fn args(call: &Call<'_>, range: &ColumnRange, unit: usize, vectors: usize, plan:
     let (forward, op) = (&call.dims.forward, &call.op.forward);
     let size = call.op.grad.dtype().size();
     let pointer = |tensor: &Option<TensorRef<'_>>| tensor.map_or(std::ptr::null(), |tensor| tensor.data());
-    let is_wide = |tensor: &Option<TensorRef<'_>>| tensor.is_some_and(|tensor| tensor.dtype() == DType::I64);
-    let flag = |condition: bool, flag: u32| if condition { flag } else { 0 };
     let start = |stride: isize| range.start as isize * stride * size as isize;
     Args {
         grad: call.op.grad.data().wrapping_offset(start(call.dims.grad_strides[2])),
@@ -191,10 +184,7 @@ fn args(call: &Call<'_>, range: &ColumnRange, unit: usize, vectors: usize, plan:
         first_row: 0,
         method: rule_of(range) as u32,
         extrapolate: op.extrapolate as u32,
-        flags: flag(op.check, CHECK)
-            | flag(is_wide(&op.lengths), WIDE_LENGTHS)
-            | flag(is_wide(&op.target_lengths), WIDE_TARGET_LENGTHS)
-            | flag(plan.stage, STAGE),
+        flags: flags_of(op, plan.stage),
         reach: if op.extrapolate == Extrapolate::Linear { 2 } else { 1 },
         tile: plan.tile,
         tiles: plan.tiles,
