@@ -256,11 +256,14 @@ def gradients() -> int:
             seed,
         )
         count += 1
-    for batch, samples, steps in ((2, 9000, 40), (2, 30, 3000), (2, 40_000, 10), (300, 1100, 1750)):
+    shapes = (2, 9000, 40, 3), (2, 30, 3000, 3), (2, 40_000, 10, 3), (300, 1100, 1750, 3)
+    # Of whole units of 16 bytes, which are made row by row.
+    rows = (200, 1100, 1752, 3), (200, 1024, 1024, 8), (200, 520, 400, 14)
+    for batch, samples, steps, width in shapes + rows:
         times = torch.arange(float(samples)).repeat(batch, 1)
         targets = torch.rand(batch, steps) * samples
         for order in (targets, targets.sort(1).values):
-            call = Call(torch.randn(batch, samples, 3), times, order, {"method": "linear"})
+            call = Call(torch.randn(batch, samples, width), times, order, {"method": "linear"})
             assert torch.equal(gradient(call.on("cuda")), gradient(call)), (samples, steps)
             count += 1
     rc.synchronize()

@@ -53,6 +53,9 @@ template <class T, class Number> T* step_to(T* place, Number index, i64 stride) 
 // Keeps an address in one register pair; else its parts are added up for every access.
 template <class T> void settle(T*& place) { asm volatile("" : "+l"(place)); }
 
+// An address in shared memory, as its own instructions take it.
+inline u32 near_place(const void* place) { return u32(__cvta_generic_to_shared(place)); }
+
 // Numbers added to global memory, and bits set there, that nobody waits for: the assembler lets atomicAdd and
 // atomicOr ask for the old number even where nobody uses it.
 inline void add_to(u32* place, u32 number) {

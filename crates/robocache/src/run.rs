@@ -4,7 +4,7 @@
 //! an op's `Dims`, and only [`Prepared::run`] makes the [`Outputs`] that a backend writes to.
 
 use crate::cpu;
-use crate::cuda::{self, Gpu, Launcher, StreamHandle};
+use crate::cuda::{self, Gpu, GpuInfo, Launcher, StreamHandle};
 use crate::tensor::{DType, Device, Layout, Tensor, TensorMut, TensorRef};
 use crate::{Error, ErrorKind, Result, ensure};
 
@@ -26,8 +26,8 @@ pub trait Op: Sync {
     fn check(&self) -> Result<Self::Dims>;
     /// What the caller must provide, in this order.
     fn outputs(&self, dims: &Self::Dims) -> Result<Vec<OutputSpec>>;
-    /// Bytes of memory that the op needs while it runs; the caller provides them like an output.
-    fn workspace(&self, _dims: &Self::Dims) -> Result<usize> {
+    /// Bytes of memory that the op needs while it runs, on a GPU or on the host; the caller provides them like an output.
+    fn workspace(&self, _dims: &Self::Dims, _gpu: Option<&GpuInfo>) -> Result<usize> {
         Ok(0)
     }
     /// Computes on the host.
@@ -119,7 +119,7 @@ pub fn prepare<'o, O: Op>(op: &'o O, context: &Context<'_>) -> Result<Prepared<'
                 .map_err(|error| error.while_doing("a later call was prepared, which has done nothing"))?;
         }
         let mut outputs = op.outputs(&dims)?;
-        let bytes = op.workspace(&dims)?;
+        let bytes = op.workspace(&dims, gpu.map(Gpu::info))?;
         if bytes > 0 {
             outputs.push(OutputSpec::workspace(bytes)?);
         }

@@ -40,6 +40,8 @@ const unsigned long long CANARY = 0x5afe57ac5afe57acull;
 template <class T> using Same = typename std::common_type<T>::type;
 
 struct Copy { void* to; const void* from; unsigned bytes, group; };
+// A barrier in memory, and whether the number of its phases that have ended is odd.
+struct Arrival { unsigned long long* place; unsigned phase; };
 
 // What a thread waits in. Those who meet must wait in the same.
 enum Wait { NOTHING, SYNC, SHUFFLE, VOTE, MATCH, REDUCE, BARRIER, BARRIER_OR, MEMORY, END };
@@ -51,6 +53,7 @@ struct Thread {
     unsigned long long number;  // what it shows to them
     unsigned group;
     std::vector<Copy> copies;  // on their way to shared memory
+    std::vector<Copy> sent;    // from there, by the copy engine
 };
 
 struct State {
@@ -61,7 +64,7 @@ struct State {
     void (*body)();
     int any;  // of what threads brought to a barrier
     std::vector<std::pair<unsigned long long*, Copy>> bulk;  // copies of the copy engine, and who waits for them
-    std::vector<unsigned long long*> arrivals;               // barriers in memory that were made
+    std::vector<Arrival> arrivals;                           // barriers in memory that were made
     const char* fault;
 };
 HOST_STATE static State* state = (State*)~0ull;
@@ -108,6 +111,7 @@ inline void prepare(unsigned number) {
     thread.wait = NOTHING;
     thread.group = 0;
     thread.copies.clear();
+    thread.sent.clear();
     *stack_of(number) = CANARY;
     void** top = (void**)stack_of(number + 1);
     // As if it had been called: where it would return to, where it goes on, and room for six registers.
@@ -274,35 +278,55 @@ inline void await_copies(unsigned left) {
 
 // A barrier in memory counts the bytes that are to come, and OPEN until somebody has said how many.
 const unsigned long long OPEN = 1ull << 63;
-inline unsigned long long* arrival_at(unsigned place, bool made) {
-    unsigned long long* const arrival = at<unsigned long long>(place);
-    bool known = false;
-    for (const unsigned long long* other : state->arrivals) known |= other == arrival;
-    if (known != made) fail(made ? "a barrier in memory that nobody made" : "a barrier in memory is made twice");
-    return arrival;
+inline Arrival& arrival_at(unsigned place) {
+    static Arrival none = {};
+    for (Arrival& arrival : state->arrivals)
+        if (arrival.place == at<unsigned long long>(place)) return arrival;
+    fail("a barrier in memory that nobody made");
+    return none;
 }
 inline void make_arrival(unsigned place) {
-    unsigned long long* const arrival = arrival_at(place, false);
+    unsigned long long* const arrival = at<unsigned long long>(place);
+    for (const Arrival& other : state->arrivals)
+        if (other.place == arrival) fail("a barrier in memory is made twice");
     *arrival = OPEN;
-    state->arrivals.push_back(arrival);
+    state->arrivals.push_back({arrival, 0});
 }
-inline void expect(unsigned place, unsigned bytes) { *arrival_at(place, true) += bytes - OPEN; }
+inline void expect(unsigned place, unsigned bytes) {
+    unsigned long long* const left = arrival_at(place).place;
+    if (!left) return;
+    if (*left != OPEN) fail("a phase of a barrier in memory begins before the last one has ended");
+    *left = bytes;
+}
 inline void bulk_later(unsigned to, const void* from, unsigned bytes, unsigned place) {
     if ((to | bytes | unsigned((unsigned long long)from)) % 16) fail("the copy engine takes whole units of 16 bytes");
-    state->bulk.push_back({arrival_at(place, true), {at<void>(to), from, bytes, 0}});
+    state->bulk.push_back({arrival_at(place).place, {at<void>(to), from, bytes, 0}});
 }
-inline void await_bulk(unsigned place) {
-    unsigned long long* const left = arrival_at(place, true);
+inline void await_bulk(unsigned place, unsigned phase) {
     for (;;) {
+        Arrival& own = arrival_at(place);
+        if (state->fault || own.phase != phase) return;
         for (auto& [arrival, copy] : state->bulk) {
-            if (arrival != left || !copy.bytes) continue;
+            if (arrival != own.place || !copy.bytes) continue;
             memcpy(copy.to, copy.from, copy.bytes);
-            *left -= copy.bytes;
+            *own.place -= copy.bytes;
             copy.bytes = 0;
         }
-        if (!*left || state->fault) return;
+        if (*own.place == 0) {
+            *own.place = OPEN;
+            own.phase ^= 1;
+            return;
+        }
         wait(MEMORY);
     }
+}
+inline void send_later(void* to, unsigned from, unsigned bytes) {
+    if ((from | bytes | unsigned((unsigned long long)to)) % 16) fail("the copy engine takes whole units of 16 bytes");
+    self().sent.push_back({to, at<void>(from), bytes, 0});
+}
+inline void await_sent() {
+    for (const Copy& copy : self().sent) memcpy(copy.to, copy.from, copy.bytes);
+    self().sent.clear();
 }
 
 inline bool make_state() {
@@ -336,6 +360,8 @@ inline bool run_one(unsigned count, unsigned bytes, unsigned& order) {
         if (state->dynamic[place] != SPOILED) fail("shared memory was written behind what the launch asked for");
     for (const auto& [arrival, copy] : state->bulk)
         if (copy.bytes) fail("nobody waited for the copy engine");
+    for (unsigned thread = 0; thread < count; thread++)
+        if (!state->threads[thread].sent.empty()) fail("nobody waited until the copy engine had read");
     return !state->fault;
 }
 

@@ -54,9 +54,13 @@ const MEANINGS: &[(&str, &str)] = &[
         "host::bulk_later(%0, %1, %2, %3)",
     ),
     (
-        "{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], 0; @!done bra again; }",
-        "host::await_bulk(%0)",
+        "{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @!done bra again; }",
+        "host::await_bulk(%0, %1)",
     ),
+    ("fence.proxy.async.shared::cta;", ""),
+    ("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;", "host::send_later(%0, %1, %2)"),
+    ("cp.async.bulk.commit_group;", ""),
+    ("cp.async.bulk.wait_group.read 0;", "host::await_sent()"),
 ];
 
 const LOAD_4: &str = "const uint4 all = *(const uint4*)%4; %0 = all.x; %1 = all.y; %2 = all.z; %3 = all.w";

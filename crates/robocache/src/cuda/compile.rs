@@ -9,9 +9,10 @@ use crate::{Error, ErrorKind, Result};
 pub const ARCHITECTURES: [u32; 4] = [80, 90, 100, 120];
 
 /// Headers that every kernel may include, by name.
-const SHARED_HEADERS: [(&str, &str); 9] = [
+const SHARED_HEADERS: [(&str, &str); 10] = [
     ("rc.cuh", include_str!("../../kernels/rc.cuh")),
     ("report.cuh", include_str!("../../kernels/report.cuh")),
+    ("bulk.cuh", include_str!("../../kernels/bulk.cuh")),
     ("scalar.cuh", include_str!("../../kernels/scalar.cuh")),
     ("block.cuh", include_str!("../../kernels/block.cuh")),
     ("digits.cuh", include_str!("../../kernels/digits.cuh")),

@@ -6,7 +6,7 @@ use super::pose::{Camera, Pose, Small};
 use super::rows::{Batch, check_lengths, strides};
 use super::transform_points::transform;
 use crate::cpu::prefetch;
-use crate::tensor::{DType, Device, TensorRef};
+use crate::tensor::{DType, TensorRef};
 use crate::{Error, Result, ensure};
 
 /// Images whose pixels are points, numbered row by row of the image.
@@ -150,13 +150,6 @@ impl<'a> PointSource<'a> {
         match self {
             Self::Cloud(points) => points.dtype(),
             Self::Depth(_) => DType::F32,
-        }
-    }
-
-    pub(crate) fn device(&self) -> Device {
-        match self {
-            Self::Cloud(points) => points.device(),
-            Self::Depth(image) => image.depth.device(),
         }
     }
 

@@ -57,6 +57,7 @@ pub(crate) fn kernel_families() -> Vec<&'static KernelFamily> {
     vec![
         &resample::KERNELS,
         &resample_backward::ROW_KERNELS,
+        &resample_backward::NARROW_KERNELS,
         &resample_backward::FIND_KERNELS,
         &resample_backward::GATHER_KERNELS,
         &fuse::KERNELS,

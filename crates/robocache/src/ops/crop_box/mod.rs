@@ -8,7 +8,7 @@ pub(crate) use cuda::{KERNELS, describe as describe_finding};
 
 use super::cloud::Cloud;
 use super::rows::{Batch, check_length_values, strides};
-use crate::cuda::Launcher;
+use crate::cuda::{GpuInfo, Launcher};
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Op, OutputSpec, Outputs, Result, ensure};
 
@@ -58,11 +58,8 @@ impl Op for CropBox<'_> {
         ])
     }
 
-    fn workspace(&self, cloud: &Cloud) -> Result<usize> {
-        match self.points.device() {
-            crate::Device::Cpu => Ok(0),
-            crate::Device::Cuda(_) => cuda::workspace(self, cloud),
-        }
+    fn workspace(&self, cloud: &Cloud, gpu: Option<&GpuInfo>) -> Result<usize> {
+        gpu.map_or(Ok(0), |_| cuda::workspace(self, cloud))
     }
 
     fn cpu(&self, cloud: &Cloud, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {

@@ -12,7 +12,7 @@ use super::cloud::{Cloud, Points};
 use super::rows::{Batch, given_length, strides};
 use super::scalar::{Real, Scalar, with_float};
 use crate::cpu::{Shared, for_each, vectorized};
-use crate::cuda::Launcher;
+use crate::cuda::{GpuInfo, Launcher};
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Error, Op, OutputSpec, Outputs, Result, ensure};
 
@@ -66,14 +66,14 @@ impl Op for FarthestPoints<'_> {
         Ok(vec![OutputSpec::new("out", DType::I64, cloud.shape(&shape))?])
     }
 
-    fn workspace(&self, cloud: &Cloud) -> Result<usize> {
+    fn workspace(&self, cloud: &Cloud, gpu: Option<&GpuInfo>) -> Result<usize> {
         let too_many = || Error::invalid("points", "too many");
-        match self.points.device() {
-            crate::Device::Cpu => {
+        match gpu {
+            None => {
                 let bytes = if self.points.dtype() == DType::F64 { 32 } else { 16 };
                 cloud.total().checked_mul(bytes).and_then(|bytes| bytes.checked_add(ALIGN)).ok_or_else(too_many)
             }
-            crate::Device::Cuda(_) => cuda::workspace(self, cloud),
+            Some(_) => cuda::workspace(self, cloud),
         }
     }
 

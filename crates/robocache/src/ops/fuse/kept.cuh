@@ -41,7 +41,6 @@ template <> struct Finite<double> {
 
 // Keeps a place in shared memory in one register, as the other `settle` does for addresses.
 inline void settle(u32& place) { asm volatile("" : "+r"(place)); }
-inline u32 near_place(const void* place) { return u32(__cvta_generic_to_shared(place)); }
 
 // Targets come to where their picks will be, for each stream: no memory of their own, and no barrier between
 // the warps that bring the stamps of different streams.

@@ -2,6 +2,7 @@
 // Host twin: arguments.rs (Args), mixed.rs (gather).
 #pragma once
 #include "rows.cuh"
+#include "bulk.cuh"
 
 using namespace rc;
 
@@ -219,18 +220,14 @@ inline void stage_all(const Shared& shared, const Team& team, i64 row) {
 #if __CUDA_ARCH__ >= 900
 inline void keep_later(const Shared&, i64) {}
 inline void expect_values(const Shared& shared) {
-    const u32 arrival = u32(__cvta_generic_to_shared(shared.arrival));
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(arrival) : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(arrival), "r"(shared.args.kept_bytes) : "memory");
+    make_arrival(shared.arrival);
+    end_making();
+    expect(shared.arrival, shared.args.kept_bytes);
 }
 inline void bring_values(const Shared& shared, const StreamArgs& stream, i64 row) {
     const u32 bytes = u32(stream.samples) * u32(stream.value_strides[1]);
     if (stream.kind == MISSING || bytes == 0) return;
-    const u32 arrival = u32(__cvta_generic_to_shared(shared.arrival));
-    const u32 to = u32(__cvta_generic_to_shared(shared.kept(stream, row)));
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                 ::"r"(to), "l"(shared.far(stream, row)), "r"(bytes), "r"(arrival) : "memory");
+    bring(shared.kept(stream, row), shared.far(stream, row), bytes, shared.arrival);
 }
 inline void keep_first(const Shared& shared, i64 row) {
     const Args& args = shared.args;
@@ -248,11 +245,7 @@ inline void keep_first(const Shared& shared, i64 row) {
     for (u32 s = 0; s < args.streams; s++) bring_values(shared, args.stream[s], row);
 #endif
 }
-inline void await_values(const Shared& shared) {
-    const u32 arrival = u32(__cvta_generic_to_shared(shared.arrival));
-    asm volatile("{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], 0; @!done bra again; }"
-                 ::"r"(arrival) : "memory");
-}
+inline void await_values(const Shared& shared) { await(shared.arrival, 0); }
 #else
 inline void keep_first(const Shared&, i64) {}
 // Behind the stamps, which are waited for first.

@@ -11,6 +11,7 @@ mod cuda;
 mod find_cuda;
 mod gather_cuda;
 mod hand_back;
+mod narrow_cuda;
 mod row;
 mod rows_cuda;
 mod unordered;
@@ -18,12 +19,13 @@ mod vjp;
 
 pub(crate) use find_cuda::FIND_KERNELS;
 pub(crate) use gather_cuda::GATHER_KERNELS;
+pub(crate) use narrow_cuda::NARROW_KERNELS;
 pub(crate) use rows_cuda::ROW_KERNELS;
 
 use super::resample::{self, Resample, strides};
-use crate::cuda::Launcher;
+use crate::cuda::{GpuInfo, Launcher};
 use crate::tensor::{DType, TensorRef};
-use crate::{Context, Device, Op, OutputSpec, Outputs, Result, ensure};
+use crate::{Context, Op, OutputSpec, Outputs, Result, ensure};
 
 /// Values that a batch shares get the sum over its rows. Rows are summed in so many groups side by
 /// side at most, and then the groups: the order is the same whatever computes it.
@@ -107,11 +109,8 @@ impl Op for ResampleBackward<'_> {
         Ok(outputs)
     }
 
-    fn workspace(&self, dims: &Dims) -> Result<usize> {
-        match self.grad.device() {
-            Device::Cpu => Ok(0),
-            Device::Cuda(_) => cuda::workspace(self, dims),
-        }
+    fn workspace(&self, dims: &Dims, gpu: Option<&GpuInfo>) -> Result<usize> {
+        gpu.map_or(Ok(0), |gpu| cuda::workspace(self, dims, gpu))
     }
 
     fn cpu(&self, dims: &Dims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {

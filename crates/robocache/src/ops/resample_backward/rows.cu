@@ -34,6 +34,7 @@ struct Args {
     const void* lengths;
     const void* target_lengths;
     u8* out;
+    const u8* done;  // where given: for each row, whether narrow.cu has made it
     i64 grad_strides[3], time_strides[2], target_strides[2], out_strides[3];
     i64 length_stride, target_length_stride;
     i64 samples, target_count;
@@ -253,6 +254,7 @@ inline void rest(const Args& args, Stamp* staged, State& state, Pick* picks, u32
 extern "C" __global__ void __launch_bounds__(256, RC_BLOCKS) RC_ENTRY(const __grid_constant__ Args args) {
     extern __shared__ __align__(16) unsigned char shared[];
     __shared__ State state;
+    if (args.done && args.done[block_of(args).row]) return;
     Pick* picks = (Pick*)shared;
     u32* from = (u32*)(picks + args.piece);
     u32* to = from + args.tile;

@@ -33,6 +33,7 @@ struct Args {
     lengths: *const u8,
     target_lengths: *const u8,
     out: *mut u8,
+    done: *const u8,
     grad_strides: [i64; 3],
     time_strides: [i64; 2],
     target_strides: [i64; 2],
@@ -140,8 +141,13 @@ fn access_bytes(call: &Call<'_>, range: &ColumnRange) -> u8 {
     (1 << all.trailing_zeros().min(4)).max(size as u8)
 }
 
-/// Queues the columns of one method.
-pub(super) fn sum_rows(call: &Call<'_>, range: &ColumnRange, launcher: &Launcher<'_>) -> Result<()> {
+/// Queues the columns of one method; without rows of which `done` tells that they were made, where it is given.
+pub(super) fn sum_rows(
+    call: &Call<'_>,
+    range: &ColumnRange,
+    done: Option<*const u8>,
+    launcher: &Launcher<'_>,
+) -> Result<()> {
     let forward = &call.dims.forward;
     for (argument, count) in [("values", forward.samples), ("targets", forward.targets)] {
         ensure!(count < MOST, argument, "a row of {count} has no gradient on a GPU: fewer than 2^31 - 1 have");
@@ -151,7 +157,7 @@ pub(super) fn sum_rows(call: &Call<'_>, range: &ColumnRange, launcher: &Launcher
     let unit = usize::from(variant.bytes) / call.op.grad.dtype().size();
     let vectors = (range.end - range.start) / unit;
     let plan = Plan::new(call.dims, vectors, variant, launcher.gpu().info())?;
-    let args = args(call, range, unit, vectors, &plan);
+    let args = Args { done: done.unwrap_or(std::ptr::null()), ..args(call, range, unit, vectors, &plan) };
     Grid::in_parts("values", forward.batch as u64, u64::from(plan.tiles) * u64::from(plan.chunks), |row, blocks| {
         let grid = Grid { blocks, threads: plan.threads, shared: plan.shared };
         // SAFETY: the views were checked against dims and live on this GPU; the framework keeps
@@ -172,6 +178,7 @@ fn args(call: &Call<'_>, range: &ColumnRange, unit: usize, vectors: usize, plan:
         lengths: pointer(&op.lengths),
         target_lengths: pointer(&op.target_lengths),
         out: call.out.wrapping_offset(start(call.out_strides[2])),
+        done: std::ptr::null(),
         grad_strides: in_bytes(call.dims.grad_strides, size, unit),
         time_strides: forward.time_strides.map(|stride| stride as i64),
         target_strides: forward.target_strides.map(|stride| stride as i64),

@@ -42,7 +42,7 @@ use super::cloud::{Cloud, expect_float};
 use super::depth::PointSource;
 use super::rows::{Batch, by_name, name_of, strides};
 use super::scalar::bits_of;
-use crate::cuda::Launcher;
+use crate::cuda::{GpuInfo, Launcher};
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Error, Op, OutputSpec, Outputs, Result, ensure};
 
@@ -257,10 +257,10 @@ impl Op for Voxelize<'_> {
         Ok(outputs)
     }
 
-    fn workspace(&self, dims: &Dims) -> Result<usize> {
-        match self.points.device() {
-            crate::Device::Cpu => cpu::workspace(self, dims),
-            crate::Device::Cuda(_) => cuda::workspace(self, dims),
+    fn workspace(&self, dims: &Dims, gpu: Option<&GpuInfo>) -> Result<usize> {
+        match gpu {
+            None => cpu::workspace(self, dims),
+            Some(_) => cuda::workspace(self, dims),
         }
     }
 

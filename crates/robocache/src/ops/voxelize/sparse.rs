@@ -4,7 +4,7 @@
 //! exact shapes waits for its `count`, one that must not wait sets a number of rows beforehand.
 
 use super::{Grid, Reduce, check_features, gather_cpu, group_cpu, sparse_cuda};
-use crate::cuda::Launcher;
+use crate::cuda::{GpuInfo, Launcher};
 use crate::ops::cloud::Cloud;
 use crate::ops::depth::PointSource;
 use crate::ops::rows::{Batch, check_length_values};
@@ -81,10 +81,10 @@ impl Op for GroupPoints<'_> {
         ])
     }
 
-    fn workspace(&self, dims: &GroupDims) -> Result<usize> {
-        match self.points.device() {
-            crate::Device::Cpu => group_cpu::group_workspace(dims),
-            crate::Device::Cuda(_) => sparse_cuda::group_workspace(self, dims),
+    fn workspace(&self, dims: &GroupDims, gpu: Option<&GpuInfo>) -> Result<usize> {
+        match gpu {
+            None => group_cpu::group_workspace(dims),
+            Some(_) => sparse_cuda::group_workspace(self, dims),
         }
     }
 

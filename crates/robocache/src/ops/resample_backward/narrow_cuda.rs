@@ -1,0 +1,337 @@
+//! Gradients of rows of few columns on CUDA, where a block makes a whole row: when that is done, and its arguments.
+
+use super::cuda::{CELLS, Call, rule_of};
+use super::{Dims, ResampleBackward};
+use crate::Result;
+use crate::cuda::{GpuInfo, Grid, KernelFamily, Launcher, Parts, STATIC_SHARED};
+use crate::ops::resample::{ColumnRange, Method, STAMPS, flags_of, stamp_number};
+use crate::tensor::TensorRef;
+
+/// The kernels, by elements, stamps and the width of accesses.
+pub(crate) static NARROW_KERNELS: KernelFamily = KernelFamily {
+    source: include_str!("narrow.cu"),
+    headers: &[
+        ("locate.cuh", include_str!("../resample/locate.cuh")),
+        ("rows.cuh", include_str!("../resample/rows.cuh")),
+        ("vectors.cuh", include_str!("../resample/vectors.cuh")),
+    ],
+    variants: || Variant::all().map(Variant::number).collect(),
+    entry: |number| Variant::from_number(number).entry(),
+    options: |number| Variant::from_number(number).options(),
+};
+
+/// Mirrors `Args` in narrow.cu; the kernels assert the size.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Args {
+    grad: *const u8,
+    times: *const u8,
+    targets: *const u8,
+    lengths: *const u8,
+    target_lengths: *const u8,
+    out: *mut u8,
+    done: *mut u8,
+    grad_stride: i64,
+    out_stride: i64,
+    time_strides: [i64; 2],
+    target_strides: [i64; 2],
+    length_stride: i64,
+    target_length_stride: i64,
+    first_row: i64,
+    samples: u32,
+    target_count: u32,
+    method: u32,
+    extrapolate: u32,
+    flags: u32,
+    bytes: u32,
+    vectors: u32,
+    tile: u32,
+    parts: u32,
+    piece: u32,
+    starts_at: u32,
+    room_at: u32,
+    buffers_at: u32,
+    buffer: u32,
+    padding: u32,
+}
+
+/// Mirror those in narrow.cu.
+const THREADS: u32 = 512;
+const BUFFERS: u32 = 2;
+
+/// What the copy engine moves.
+const UNIT: usize = 16;
+/// Bytes of a sample, at most: wider rows are quicker in parts (`rows_cuda`).
+const MOST_BYTES: usize = 128;
+/// Samples of a row, at least: else blocks have few threads.
+const LEAST_SAMPLES: usize = 256;
+/// Samples and targets together, at least, else blocks wait longer than they work: of samples of whole units, which are as
+/// quick in parts for longer, and of others.
+const LEAST: [usize; 2] = [2000, 768];
+/// Bytes of gradients that a buffer holds, at most.
+const MOST_BUFFER: u32 = 24 << 10;
+
+/// A kernel: its elements, its stamps and the width of its accesses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Variant {
+    cell: u8,
+    stamp: u8,
+    bytes: u8,
+}
+
+impl Variant {
+    fn all() -> impl Iterator<Item = Self> {
+        let cells = (0..CELLS.len() as u8).filter(|&cell| CELLS[usize::from(cell)].2 < 8);
+        cells.flat_map(|cell| {
+            let size = CELLS[usize::from(cell)].2;
+            let widths = [16u8, 8, 4, 2].into_iter().filter(move |&bytes| u32::from(bytes) >= size);
+            widths.flat_map(move |bytes| (0..STAMPS.len() as u8).map(move |stamp| Self { cell, stamp, bytes }))
+        })
+    }
+
+    fn number(self) -> u32 {
+        u32::from_le_bytes([self.cell, self.stamp, self.bytes, 0])
+    }
+
+    fn from_number(number: u32) -> Self {
+        let [cell, stamp, bytes, _] = number.to_le_bytes();
+        Self { cell, stamp, bytes }
+    }
+
+    fn cell(self) -> (&'static str, &'static str, u32) {
+        CELLS[usize::from(self.cell) % CELLS.len()]
+    }
+
+    fn stamp(self) -> (&'static str, &'static str, u32) {
+        STAMPS[usize::from(self.stamp) % STAMPS.len()]
+    }
+
+    fn entry(self) -> String {
+        format!("rc_resample_backward_narrow_{}_{}_{}", self.cell().0, self.stamp().0, self.bytes)
+    }
+
+    fn options(self) -> Vec<String> {
+        vec![
+            format!("-DRC_CELL={}", self.cell().1),
+            format!("-DRC_STAMP={}", self.stamp().1),
+            format!("-DRC_BYTES={}", self.bytes),
+            format!("-DRC_ARGS_SIZE={}", size_of::<Args>()),
+        ]
+    }
+
+    /// Vectors of a thread.
+    fn per_thread(self) -> u32 {
+        if self.bytes == 16 { 1 } else { 4 }
+    }
+}
+
+/// Whether rows may be made as a whole, as far as shapes tell.
+fn is_narrow(op: &ResampleBackward<'_>, dims: &Dims, gpu: &GpuInfo) -> bool {
+    let (forward, size) = (&dims.forward, op.grad.dtype().size());
+    let bytes = forward.width.saturating_mul(size);
+    let least = LEAST[usize::from(!bytes.is_multiple_of(UNIT))];
+    let whole = |count: usize| count.saturating_mul(bytes).is_multiple_of(UNIT);
+    size < 8
+        && bytes <= MOST_BYTES
+        && gpu.capability >= (9, 0)
+        // Fewer rows leave multiprocessors without one.
+        && forward.batch >= gpu.multiprocessors as usize
+        && forward.samples >= LEAST_SAMPLES
+        && forward.samples.saturating_add(forward.targets) >= least
+        && whole(forward.samples)
+        && whole(forward.targets)
+        && matches!(&forward.ranges[..], [only] if matches!(only.method, Method::Linear | Method::Angle | Method::Previous))
+        && dims.groups.is_none()
+}
+
+/// Bytes of memory that a call needs to tell which rows were made.
+pub(super) fn workspace(op: &ResampleBackward<'_>, dims: &Dims, gpu: &GpuInfo) -> usize {
+    let mut parts = Parts::default();
+    if is_narrow(op, dims, gpu) {
+        parts.add(dims.forward.batch);
+    }
+    parts.bytes()
+}
+
+/// Queues all rows, if they are narrow; for each of them `done` then tells whether it was made.
+pub(super) fn sum_narrow(
+    call: &Call<'_>,
+    range: &ColumnRange,
+    done: *mut u8,
+    launcher: &Launcher<'_>,
+) -> Result<Option<*const u8>> {
+    let gpu = launcher.gpu().info();
+    if !is_narrow(call.op, call.dims, gpu) || !is_dense(call) {
+        return Ok(None);
+    }
+    let (forward, size) = (&call.dims.forward, call.op.grad.dtype().size());
+    let bytes = forward.width * size;
+    let variant = Variant {
+        cell: call.cell(),
+        stamp: stamp_number(call.op.forward.times.dtype()),
+        bytes: 1 << bytes.trailing_zeros().min(UNIT.trailing_zeros()),
+    };
+    let Some(plan) = Plan::new(forward.samples, forward.targets, bytes as u32, variant, gpu) else {
+        return Ok(None);
+    };
+    let args = args(call, range, &plan, done);
+    Grid::in_parts("values", forward.batch as u64, 1, |row, blocks| {
+        let grid = Grid { blocks, threads: plan.threads, shared: plan.shared };
+        // SAFETY: the views were checked against dims and live on this GPU, as does the workspace; the framework keeps
+        // them until the stream has passed.
+        unsafe { launcher.launch(&NARROW_KERNELS, variant.number(), grid, &Args { first_row: row as i64, ..args }) }
+    })?;
+    Ok(Some(done))
+}
+
+/// Whether samples follow on each other, and rows begin where the copy engine can take them.
+fn is_dense(call: &Call<'_>) -> bool {
+    let (forward, size) = (&call.dims.forward, call.op.grad.dtype().size());
+    let follows = |strides: [isize; 3], count: usize| {
+        (forward.width == 1 || strides[2] == 1)
+            && (count <= 1 || strides[1] == forward.width as isize)
+            && (strides[0].unsigned_abs().wrapping_mul(size)).is_multiple_of(UNIT)
+    };
+    follows(call.dims.grad_strides, forward.targets)
+        && follows(call.out_strides, forward.samples)
+        && call.op.grad.data().addr().is_multiple_of(UNIT)
+        && call.out.addr().is_multiple_of(UNIT)
+}
+
+fn args(call: &Call<'_>, range: &ColumnRange, plan: &Plan, done: *mut u8) -> Args {
+    let (forward, op) = (&call.dims.forward, &call.op.forward);
+    let size = call.op.grad.dtype().size() as i64;
+    let pointer = |tensor: &Option<TensorRef<'_>>| tensor.map_or(std::ptr::null(), |tensor| tensor.data());
+    Args {
+        grad: call.op.grad.data(),
+        times: op.times.data(),
+        targets: op.targets.data(),
+        lengths: pointer(&op.lengths),
+        target_lengths: pointer(&op.target_lengths),
+        out: call.out,
+        done,
+        grad_stride: call.dims.grad_strides[0] as i64 * size,
+        out_stride: call.out_strides[0] as i64 * size,
+        time_strides: forward.time_strides.map(|stride| stride as i64),
+        target_strides: forward.target_strides.map(|stride| stride as i64),
+        length_stride: forward.length_stride as i64,
+        target_length_stride: forward.target_length_stride as i64,
+        first_row: 0,
+        samples: forward.samples as u32,
+        target_count: forward.targets as u32,
+        method: rule_of(range) as u32,
+        extrapolate: op.extrapolate as u32,
+        flags: flags_of(op, true),
+        bytes: plan.bytes,
+        vectors: plan.vectors,
+        tile: plan.tile,
+        parts: plan.parts,
+        piece: plan.piece,
+        starts_at: plan.starts_at,
+        room_at: plan.room_at,
+        buffers_at: plan.buffers_at,
+        buffer: plan.buffer,
+        padding: 0,
+    }
+}
+
+/// How a row is cut, and where things lie in shared memory.
+#[derive(Debug, PartialEq, Eq)]
+struct Plan {
+    bytes: u32,
+    vectors: u32,
+    tile: u32,
+    parts: u32,
+    piece: u32,
+    starts_at: u32,
+    room_at: u32,
+    buffers_at: u32,
+    buffer: u32,
+    threads: u32,
+    shared: u32,
+}
+
+impl Plan {
+    /// `None` where a multiprocessor has no room for two blocks.
+    fn new(samples: usize, targets: usize, bytes: u32, variant: Variant, gpu: &GpuInfo) -> Option<Self> {
+        let (samples, targets) = (u32::try_from(samples).ok()?, u32::try_from(targets).ok()?);
+        let most = (gpu.shared_memory / 2).saturating_sub(STATIC_SHARED);
+        // Ahead of everything that is multiplied.
+        if samples > most / 4 || targets > most / 4 {
+            return None;
+        }
+        let vectors = bytes / u32::from(variant.bytes);
+        let parts = vectors.div_ceil(variant.per_thread());
+        let unit = UNIT as u32;
+        // Whole units, whatever a sample has.
+        let tile = (THREADS / parts / unit * unit).min(samples.next_multiple_of(unit));
+        // A quarter more targets than a tile has on average.
+        let average = (u64::from(tile) * u64::from(targets)).div_ceil(u64::from(samples)) as u32;
+        let piece = (average + average / 4 + 32).min(targets.max(1)).min(MOST_BUFFER / bytes);
+        let buffer = (piece * bytes + unit).next_multiple_of(unit);
+        let starts_at = (targets * 4).next_multiple_of(unit);
+        let room_at = starts_at + ((samples + 1) * 4).next_multiple_of(unit);
+        // Stamps, with room for two more; then the sums of two tiles.
+        let stamp = variant.stamp().2;
+        let buffers_at = room_at + ((samples + 2) * stamp).max(2 * tile * bytes).next_multiple_of(unit);
+        // Targets, with room for one more; then gradients.
+        let shared = buffers_at + ((targets + 1) * stamp).next_multiple_of(unit).max(BUFFERS * buffer);
+        let threads = (tile * parts).next_multiple_of(32);
+        (shared <= most).then_some(Self {
+            bytes,
+            vectors,
+            tile,
+            parts,
+            piece,
+            starts_at,
+            room_at,
+            buffers_at,
+            buffer,
+            threads,
+            shared,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn h200() -> GpuInfo {
+        GpuInfo::imagined(132, 232_448)
+    }
+
+    #[test]
+    fn variants_keep_their_numbers() {
+        for variant in Variant::all() {
+            assert_eq!(Variant::from_number(variant.number()), variant);
+        }
+        assert_eq!(Variant::all().count(), 33);
+    }
+
+    #[test]
+    fn plans_have_room_for_what_kernels_put_there() {
+        for variant in Variant::all() {
+            for bytes in (u32::from(variant.bytes)..=MOST_BYTES as u32).step_by(usize::from(variant.bytes)) {
+                for (samples, targets) in [(128, 1), (128, 9000), (4096, 4096), (5000, 100), (1000, 7000)] {
+                    let Some(plan) = Plan::new(samples, targets, bytes, variant, &h200()) else { continue };
+                    let context = format!("{variant:?} {samples} {targets} {plan:?}");
+                    assert!(plan.threads <= THREADS && plan.tile.is_multiple_of(16) && plan.tile > 0, "{context}");
+                    assert!(plan.tile * plan.parts <= plan.threads, "{context}");
+                    assert!(plan.parts * variant.per_thread() >= plan.vectors, "{context}");
+                    assert!(plan.piece > 0 && 30 + plan.piece * bytes < plan.buffer + 16, "{context}");
+                    assert!([plan.starts_at, plan.room_at, plan.buffers_at].iter().all(|at| at % 16 == 0), "{context}");
+                    assert!(2 * (plan.shared + STATIC_SHARED) <= h200().shared_memory, "{context}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_that_are_too_long_are_left_to_others() {
+        let variant = Variant { cell: 2, stamp: 2, bytes: 8 };
+        assert!(Plan::new(4096, 4096, 56, variant, &h200()).is_some());
+        assert!(Plan::new(20_000, 4096, 56, variant, &h200()).is_none());
+        assert!(Plan::new(4096, usize::MAX, 56, variant, &h200()).is_none());
+    }
+}
