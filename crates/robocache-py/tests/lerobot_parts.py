@@ -10,7 +10,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import imageio_ffmpeg
 import numpy as np
 
 QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
@@ -38,6 +37,8 @@ def ffmpeg(arguments: Sequence[str], frames: np.ndarray, fps: float = 30) -> byt
     height, width = frames.shape[1:3]
     grey = frames.dtype == np.uint16
     rate = Fraction(fps).limit_denominator(1001)
+    import imageio_ffmpeg  # only pictures need it
+
     command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-nostdin", "-threads", "1"]
     command += [
         "-f",

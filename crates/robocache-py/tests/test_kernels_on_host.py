@@ -60,8 +60,11 @@ RUNS = [
     ("gradient", "int64", "float32", "9.0", 7),
     ("gradient", "float64", "float16", "8.0", 8),
     ("gradient", "float32", "float64", "9.0", 9),
-    ("points", "int64", "float32", "8.0", 10),
-    ("sparse", "int64", "float16", "8.0", 11),
+    ("narrow", "int64", "float32", "9.0", 10),
+    ("narrow", "float64", "float16", "9.0", 11),
+    ("narrow", "float32", "float32", "9.0", 12),
+    ("points", "int64", "float32", "8.0", 13),
+    ("sparse", "int64", "float16", "8.0", 14),
 ]
 
 

@@ -6,11 +6,12 @@
 //   needs while the one ahead of it is summed up, and takes the sums away.
 // Preconditions: Args as made by narrow_cuda.rs, from sm_90 on. Samples of a row of grad and out follow on each other, rows
 //   begin at multiples of 16 bytes and have whole units of them. The method is LINEAR or PREVIOUS. Nothing is assumed of
-//   stamps, targets and lengths: rows that resample refuses, whose targets are not in order, or of which stamps are equal,
-//   are left to rows.cu, see `done`.
+//   stamps, targets and lengths: rows that resample refuses, that have no samples, whose targets are not in order, of which
+//   stamps are equal, or that reach the highest number are left to rows.cu, see `done`.
 // Determinism: the same bits on every run. Tolerance against the CPU: none, the same bits, but for the payload of NaN.
 //
-// RC_CELL: element type; RC_STAMP: i64, double, float; RC_BYTES: bytes per access; RC_ARGS_SIZE.
+// RC_CELL: element type; RC_STAMP: i64, double, float; RC_BYTES: bytes per access; RC_THREADS: of a block, at most;
+// RC_BUFFERS: for gradients; RC_ARGS_SIZE.
 #include "rc.cuh"
 #include "bulk.cuh"
 #include "rows.cuh"
@@ -41,12 +42,8 @@ struct Args {
     u32 parts;    // threads that share a sample
     u32 piece;    // targets that a buffer holds
     u32 starts_at, room_at, buffers_at, buffer;  // places and a size in shared memory
-    u32 padding;
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
-
-// Mirror those in narrow_cuda.rs.
-const u32 THREADS = 512, BUFFERS = 2;
 
 #if __CUDA_ARCH__ >= 900
 
@@ -90,15 +87,19 @@ struct Keys {
         const bool goes_on = args.extrapolate == CLAMP || args.extrapolate == LINE;
         const Stamp none = highest_of(high);
         if (threadIdx.x == 0 && goes_on) data[0] = lowest_of(low);
-        // Samples that do not exist: what is none of any sample is ahead of the last of them.
+        // Samples that do not exist. Targets behind all others, where those have no value, come behind all of these.
         for (i32 i = length + i32(threadIdx.x); i <= i32(args.samples); i += blockDim.x) data[i] = goes_on ? none : after(high);
         // A line through the last two samples goes on behind them.
         if (threadIdx.x == 0 && go_on_as_lines(args)) data[length - 1] = none;
     }
-    // The weight of the sample behind `first` in a target.
-    float weight_behind(const Args& args, i32 first, Stamp target) const {
+    // The weight in a target of the sample behind the last that has begun, of `begun`; which may be any number where
+    // targets are not in order.
+    float weight_behind(const Args& args, u32 begun, Stamp target) const {
         const bool outside = target < low && !go_on_as_lines(args);
-        if (args.method != LINEAR || first < 0 || first + 1 >= length || outside) return 0.0f;
+        if (args.method != LINEAR || begun == 0 || begun >= u32(length) || outside) return 0.0f;
+        const i32 first = i32(begun) - 1;
+        // Also where the gap is so large that no ratio tells.
+        if (first + 2 == length && target == high) return 1.0f;
         return ratio(0.0f, target, first == 0 ? low : data[first], first + 2 == length ? high : data[first + 1]);
     }
 };
@@ -106,11 +107,11 @@ struct Keys {
 // Merges keys and targets, a key ahead of targets that equal it: how many targets come before a key is where its sample
 // starts. Each thread has as many of them as any other, whatever they are. Behind the targets is room for one more.
 inline void merge(const Args& args, const Stamp* keys, const Stamp* targets, u32 count, const Links& links) {
-    const u32 samples = args.samples + 1, all = samples + count;
+    const u32 key_count = args.samples + 1, all = key_count + count;
     // An odd number, so that threads side by side look at different banks.
     const u32 run = (all + blockDim.x - 1) / blockDim.x | 1, start = threadIdx.x * run;
     if (start >= all) return;
-    u32 s = start > count ? start - count : 0, most = min(start, samples);
+    u32 s = start > count ? start - count : 0, most = min(start, key_count);
     while (s < most) {
         const u32 middle = (s + most) / 2;
         if (targets[start - 1 - middle] < keys[middle]) most = middle; else s = middle + 1;
@@ -120,7 +121,7 @@ inline void merge(const Args& args, const Stamp* keys, const Stamp* targets, u32
     #pragma unroll 1
     for (u32 left = min(run, all - start); left > 0; left--) {
         // Targets that are not in order, or NaN, lead nowhere else either.
-        const bool begins = s < samples && !(target < key);
+        const bool begins = s < key_count && !(target < key);
         *(begins ? links.starts + s : links.begun + t) = begins ? t : s;
         s += begins;
         t += !begins;
@@ -138,7 +139,7 @@ inline bool weigh(const Args& args, const Keys& keys, const Stamp* targets, u32 
         // The one behind the last is the highest of all, and NaN is not in order.
         bad |= !(target <= targets[t + 1]) || !(target < highest_of(target));
         bad |= args.extrapolate == ERROR && (target < keys.low || target > keys.high);
-        links.weights[t] = keys.weight_behind(args, i32(links.begun[t]) - 1, target);
+        links.weights[t] = keys.weight_behind(args, links.begun[t], target);
     }
     return bad;
 }
@@ -243,14 +244,14 @@ inline void sum_tiles(const Args& args, const Links& links, i64 row, u8* shared,
     Cut cut;
     if (leads) {
         cut.begin(args, links.starts, 0);
-        for (u32 i = 0; i < BUFFERS; i++)
+        for (u32 i = 0; i < RC_BUFFERS; i++)
             cut.request(args, links.starts, grad, steps[i], buffers + i * args.buffer, arrivals + i);
     }
     float sums[PER][NUMBERS] = {};
     u32 tile = 0;
     for (u32 number = 0; tile * args.tile < args.samples; number++) {
-        const u32 slot = number % BUFFERS;
-        await(arrivals + slot, number / BUFFERS % 2);
+        const u32 slot = number % RC_BUFFERS;
+        await(arrivals + slot, number / RC_BUFFERS % 2);
         const Step step = steps[slot];
         tile = step.tile;
         const u32 start = tile * args.tile, sample = start + lane.sample;
@@ -260,10 +261,9 @@ inline void sum_tiles(const Args& args, const Links& links, i64 row, u8* shared,
             const u32 from = max(ahead, step.from), to = min(links.starts[sample + 1], step.to);
             const u32 place = near_place(buffers + slot * args.buffer) + (step.from * args.bytes & 15) + lane.first * RC_BYTES -
                               step.from * args.bytes;
-            // Threads of a warp have as many, but for the last warp of a part.
+            // Never two: of whole units there is one, and of others, if they are more, an odd number.
             if (lane.count == PER) add<PER>(args, links.weights, place, from, own, to, sums);
             else if (lane.count == 3) add<PER < 3 ? PER : 3>(args, links.weights, place, from, own, to, sums);
-            else if (lane.count == 2) add<PER < 2 ? PER : 2>(args, links.weights, place, from, own, to, sums);
             else add<1>(args, links.weights, place, from, own, to, sums);
             if (step.ends) put(made + lane.sample * args.bytes + lane.first * RC_BYTES, lane.count, sums);
         }
@@ -287,10 +287,10 @@ inline void bring_rest(const Stamps<Stamp>& row, Stamp* to) {
     for (u32 i = units_of(row) / u32(sizeof(Stamp)) + threadIdx.x; i < u32(row.length); i += blockDim.x) to[i] = row.at(i);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2) RC_ENTRY(const __grid_constant__ Args args) {
+extern "C" __global__ void __launch_bounds__(RC_THREADS, 2) RC_ENTRY(const __grid_constant__ Args args) {
     extern __shared__ __align__(128) unsigned char shared[];
-    __shared__ u64 arrivals[BUFFERS + 1];
-    __shared__ Step steps[BUFFERS];
+    __shared__ u64 arrivals[RC_BUFFERS + 1];
+    __shared__ Step steps[RC_BUFFERS];
     const i64 row = args.first_row + blockIdx.x;
     i64 samples = args.samples, targets = args.target_count;
     bool bad = false;
@@ -304,9 +304,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) RC_ENTRY(const __grid_c
     // Where sums and gradients will be.
     Keys keys = {(Stamp*)(shared + args.room_at), i32(samples)};
     Stamp* const targets_at = (Stamp*)(shared + args.buffers_at);
-    u64* const arrival = arrivals + BUFFERS;
+    u64* const arrival = arrivals + RC_BUFFERS;
     if (threadIdx.x == 0) {
-        for (u32 i = 0; i <= BUFFERS; i++) make_arrival(arrivals + i);
+        for (u32 i = 0; i <= RC_BUFFERS; i++) make_arrival(arrivals + i);
         end_making();
         const u32 of_stamps = units_of(given), of_targets = units_of(wanted);
         expect(arrival, of_stamps + of_targets);

@@ -52,10 +52,9 @@ struct Args {
     room_at: u32,
     buffers_at: u32,
     buffer: u32,
-    padding: u32,
 }
 
-/// Mirror those in narrow.cu.
+/// Threads of a block, at most, and buffers for gradients.
 const THREADS: u32 = 512;
 const BUFFERS: u32 = 2;
 
@@ -65,9 +64,10 @@ const UNIT: usize = 16;
 const MOST_BYTES: usize = 128;
 /// Samples of a row, at least: else blocks have few threads.
 const LEAST_SAMPLES: usize = 256;
-/// Samples and targets together, at least, else blocks wait longer than they work: of samples of whole units, which are as
-/// quick in parts for longer, and of others.
-const LEAST: [usize; 2] = [2000, 768];
+/// Samples and targets together, at least: else blocks wait longer than they work. Samples of whole units are as quick in
+/// parts for longer.
+const LEAST: usize = 768;
+const LEAST_OF_UNITS: usize = 2000;
 /// Bytes of gradients that a buffer holds, at most.
 const MOST_BUFFER: u32 = 24 << 10;
 
@@ -115,6 +115,8 @@ impl Variant {
             format!("-DRC_CELL={}", self.cell().1),
             format!("-DRC_STAMP={}", self.stamp().1),
             format!("-DRC_BYTES={}", self.bytes),
+            format!("-DRC_THREADS={THREADS}"),
+            format!("-DRC_BUFFERS={BUFFERS}"),
             format!("-DRC_ARGS_SIZE={}", size_of::<Args>()),
         ]
     }
@@ -129,7 +131,7 @@ impl Variant {
 fn is_narrow(op: &ResampleBackward<'_>, dims: &Dims, gpu: &GpuInfo) -> bool {
     let (forward, size) = (&dims.forward, op.grad.dtype().size());
     let bytes = forward.width.saturating_mul(size);
-    let least = LEAST[usize::from(!bytes.is_multiple_of(UNIT))];
+    let least = if bytes.is_multiple_of(UNIT) { LEAST_OF_UNITS } else { LEAST };
     let whole = |count: usize| count.saturating_mul(bytes).is_multiple_of(UNIT);
     size < 8
         && bytes <= MOST_BYTES
@@ -221,7 +223,8 @@ fn args(call: &Call<'_>, range: &ColumnRange, plan: &Plan, done: *mut u8) -> Arg
         target_count: forward.targets as u32,
         method: rule_of(range) as u32,
         extrapolate: op.extrapolate as u32,
-        flags: flags_of(op, true),
+        // Whatever is to be checked: `rows_cuda` judges what the kernel leaves.
+        flags: flags_of(op, false),
         bytes: plan.bytes,
         vectors: plan.vectors,
         tile: plan.tile,
@@ -231,7 +234,6 @@ fn args(call: &Call<'_>, range: &ColumnRange, plan: &Plan, done: *mut u8) -> Arg
         room_at: plan.room_at,
         buffers_at: plan.buffers_at,
         buffer: plan.buffer,
-        padding: 0,
     }
 }
 
@@ -296,6 +298,9 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Op;
+    use crate::ops::resample::Resample;
+    use crate::tensor::{DType, Tensor};
 
     fn h200() -> GpuInfo {
         GpuInfo::imagined(132, 232_448)
@@ -313,18 +318,51 @@ mod tests {
     fn plans_have_room_for_what_kernels_put_there() {
         for variant in Variant::all() {
             for bytes in (u32::from(variant.bytes)..=MOST_BYTES as u32).step_by(usize::from(variant.bytes)) {
-                for (samples, targets) in [(128, 1), (128, 9000), (4096, 4096), (5000, 100), (1000, 7000)] {
+                for (samples, targets) in [(256, 0), (257, 9001), (4096, 4096), (5001, 101), (1001, 7003)] {
                     let Some(plan) = Plan::new(samples, targets, bytes, variant, &h200()) else { continue };
+                    let (samples, targets, stamp) = (samples as u32, targets as u32, variant.stamp().2);
                     let context = format!("{variant:?} {samples} {targets} {plan:?}");
                     assert!(plan.threads <= THREADS && plan.tile.is_multiple_of(16) && plan.tile > 0, "{context}");
                     assert!(plan.tile * plan.parts <= plan.threads, "{context}");
                     assert!(plan.parts * variant.per_thread() >= plan.vectors, "{context}");
                     assert!(plan.piece > 0 && 30 + plan.piece * bytes < plan.buffer + 16, "{context}");
                     assert!([plan.starts_at, plan.room_at, plan.buffers_at].iter().all(|at| at % 16 == 0), "{context}");
+                    assert!(plan.starts_at >= 4 * targets, "{context}");
+                    assert!(plan.room_at - plan.starts_at >= 4 * (samples + 1), "{context}");
+                    let room = plan.buffers_at - plan.room_at;
+                    assert!(room >= (samples + 2) * stamp && room >= 2 * plan.tile * bytes, "{context}");
+                    let buffers = plan.shared - plan.buffers_at;
+                    assert!(buffers >= (targets + 1) * stamp && buffers >= BUFFERS * plan.buffer, "{context}");
                     assert!(2 * (plan.shared + STATIC_SHARED) <= h200().shared_memory, "{context}");
                 }
             }
         }
+    }
+
+    #[test]
+    fn long_rows_of_few_columns_in_large_batches_are_made_as_a_whole() {
+        let stamps = |rows: usize, count: usize| Tensor::zeros(&[rows, count], DType::F32).unwrap();
+        let asks = |batch: usize, samples: usize, targets: usize, width: usize, dtype: DType, gpu: &GpuInfo| {
+            let times = stamps(batch, samples);
+            let wanted = stamps(batch, targets);
+            let values = Tensor::zeros(&[batch, samples, width], dtype).unwrap();
+            let grad = Tensor::zeros(&[batch, targets, width], dtype).unwrap();
+            let forward = Resample::new(values.view(), times.view(), wanted.view());
+            let op = ResampleBackward { forward, grad: grad.view() };
+            let dims = op.check().unwrap();
+            assert_eq!(is_narrow(&op, &dims, gpu), workspace(&op, &dims, gpu) >= batch);
+            is_narrow(&op, &dims, gpu)
+        };
+        let gpu = GpuInfo::imagined(2, 232_448);
+        assert!(asks(2, 512, 512, 14, DType::F32, &gpu));
+        assert!(asks(2, 1024, 1024, 64, DType::F16, &gpu));
+        assert!(!asks(1, 512, 512, 14, DType::F32, &gpu), "a row for each multiprocessor");
+        assert!(!asks(2, 128, 1024, 14, DType::F32, &gpu), "few samples");
+        assert!(!asks(2, 512, 512, 16, DType::F32, &gpu), "whole units are as quick in parts");
+        assert!(!asks(2, 511, 513, 14, DType::F32, &gpu), "rows that are no whole units");
+        assert!(!asks(2, 1024, 1024, 33, DType::F32, &gpu), "many columns");
+        assert!(!asks(2, 512, 512, 14, DType::F64, &gpu), "doubles");
+        assert!(!asks(2, 512, 512, 14, DType::F32, &GpuInfo { capability: (8, 9), ..gpu }), "no copy engine");
     }
 
     #[test]
