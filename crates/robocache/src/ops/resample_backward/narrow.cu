@@ -75,7 +75,7 @@ struct Keys {
     i32 length;   // samples that exist
     Stamp low, high;
 
-    // Whether there is a row that this kernel takes. Each thread sees its share.
+    // Whether the row is none for this kernel. Each thread sees its share.
     bool are_bad() const {
         bool bad = !is_finite(low) || !is_finite(high) || is_coarse(low) || is_coarse(high) || !(high < highest_of(high));
         for (i32 i = threadIdx.x; i + 1 < length; i += blockDim.x) bad |= !(data[i] < data[i + 1]);
@@ -92,8 +92,7 @@ struct Keys {
         // A line through the last two samples goes on behind them.
         if (threadIdx.x == 0 && go_on_as_lines(args)) data[length - 1] = none;
     }
-    // The weight in a target of the sample behind the last that has begun, of `begun`; which may be any number where
-    // targets are not in order.
+    // The weight in a target of the sample behind the last that has begun, of `begun`.
     float weight_behind(const Args& args, u32 begun, Stamp target) const {
         const bool outside = target < low && !go_on_as_lines(args);
         if (args.method != LINEAR || begun == 0 || begun >= u32(length) || outside) return 0.0f;
@@ -104,8 +103,19 @@ struct Keys {
     }
 };
 
+// Whether targets are none for this kernel; each thread sees its share. Behind the last is the highest number of all.
+inline bool are_bad(const Args& args, const Keys& keys, const Stamp* targets, u32 count) {
+    bool bad = false;
+    for (u32 t = threadIdx.x; t < count; t += blockDim.x) {
+        const Stamp target = targets[t];
+        bad |= !(target <= targets[t + 1]) || !(target < highest_of(target));  // NaN is not in order.
+        bad |= args.extrapolate == ERROR && (target < keys.low || target > keys.high);
+    }
+    return bad;
+}
+
 // Merges keys and targets, a key ahead of targets that equal it: how many targets come before a key is where its sample
-// starts. Each thread has as many of them as any other, whatever they are. Behind the targets is room for one more.
+// starts. Each thread has as many of them as any other, whatever they are.
 inline void merge(const Args& args, const Stamp* keys, const Stamp* targets, u32 count, const Links& links) {
     const u32 key_count = args.samples + 1, all = key_count + count;
     // An odd number, so that threads side by side look at different banks.
@@ -120,7 +130,6 @@ inline void merge(const Args& args, const Stamp* keys, const Stamp* targets, u32
     Stamp key = keys[s], target = targets[t];
     #pragma unroll 1
     for (u32 left = min(run, all - start); left > 0; left--) {
-        // Targets that are not in order, or NaN, lead nowhere else either.
         const bool begins = s < key_count && !(target < key);
         *(begins ? links.starts + s : links.begun + t) = begins ? t : s;
         s += begins;
@@ -131,17 +140,10 @@ inline void merge(const Args& args, const Stamp* keys, const Stamp* targets, u32
     }
 }
 
-// Makes weights of what `merge` found out. Tells whether targets are none for this kernel; each thread sees its share.
-inline bool weigh(const Args& args, const Keys& keys, const Stamp* targets, u32 count, const Links& links) {
-    bool bad = false;
-    for (u32 t = threadIdx.x; t < count; t += blockDim.x) {
-        const Stamp target = targets[t];
-        // The one behind the last is the highest of all, and NaN is not in order.
-        bad |= !(target <= targets[t + 1]) || !(target < highest_of(target));
-        bad |= args.extrapolate == ERROR && (target < keys.low || target > keys.high);
-        links.weights[t] = keys.weight_behind(args, links.begun[t], target);
-    }
-    return bad;
+// Makes weights of what `merge` found out.
+inline void weigh(const Args& args, const Keys& keys, const Stamp* targets, u32 count, const Links& links) {
+    for (u32 t = threadIdx.x; t < count; t += blockDim.x)
+        links.weights[t] = keys.weight_behind(args, links.begun[t], targets[t]);
 }
 
 // What the copy engine brings at a time: the targets from..to, of those that a tile needs. One thread cuts the row into
@@ -323,20 +325,19 @@ extern "C" __global__ void __launch_bounds__(RC_THREADS, 2) RC_ENTRY(const __gri
     if (!bad) {
         keys.low = keys.data[0];
         keys.high = keys.data[samples - 1];
-        bad = keys.are_bad();
+        bad = keys.are_bad() || are_bad(args, keys, targets_at, u32(targets));
     }
     bad = __syncthreads_or(bad);
-    if (!bad) {
-        keys.set_ends(args);
-        __syncthreads();
-        merge(args, keys.data, targets_at, u32(targets), links);
-        __syncthreads();
-        bad = weigh(args, keys, targets_at, u32(targets), links);
-        hand_over();
-        bad = __syncthreads_or(bad);
-    }
     if (threadIdx.x == 0) args.done[row] = !bad;
-    if (!bad) sum_tiles(args, links, row, shared, arrivals, steps);
+    if (bad) return;
+    keys.set_ends(args);
+    __syncthreads();
+    merge(args, keys.data, targets_at, u32(targets), links);
+    __syncthreads();
+    weigh(args, keys, targets_at, u32(targets), links);
+    hand_over();
+    __syncthreads();
+    sum_tiles(args, links, row, shared, arrivals, steps);
 }
 
 #else
