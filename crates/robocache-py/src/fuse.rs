@@ -112,8 +112,8 @@ impl<'py> FuseStream<'py> {
 /// Returns:
 ///     `[B,T,ΣD]` (`[T,ΣD]` without any batch), the columns in list order, then `valid` and `age`.
 #[pyfunction]
-#[pyo3(signature = (streams, targets, *, out_dtype=None, extrapolate=None, target_lengths=None, return_valid=false,
-    return_age=false, out=None, device=None, stream=None, max_memory=None, check=true),
+#[pyo3(signature = (streams, targets, *, out_dtype=None, extrapolate=None, target_lengths=None, return_valid=None,
+    return_age=None, out=None, device=None, stream=None, max_memory=None, check=None),
     text_signature = "(streams, targets, *, out_dtype=None, extrapolate='clamp', target_lengths=None, \
     return_valid=False, return_age=False, out=None, device=None, stream=None, max_memory=None, check=True)")]
 #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
@@ -123,13 +123,13 @@ pub(crate) fn fuse<'py>(
     out_dtype: Option<&Bound<'py, PyAny>>,
     extrapolate: Option<&Bound<'py, PyAny>>,
     target_lengths: Option<&Bound<'py, PyAny>>,
-    return_valid: bool,
-    return_age: bool,
+    return_valid: Option<&Bound<'py, PyAny>>,
+    return_age: Option<&Bound<'py, PyAny>>,
     out: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
     max_memory: Option<&Bound<'py, PyAny>>,
-    check: bool,
+    check: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = targets.py();
     let fail = |error: Error| errors::to_python(py, &error.op(Fuse::NAME));
@@ -163,9 +163,9 @@ pub(crate) fn fuse<'py>(
             extrapolate: options::choice("extrapolate", extrapolate, Extrapolate::Clamp)?,
             target_lengths: target_lengths.as_ref().map(Input::view).transpose()?,
             out_dtype: options::dtype("out_dtype", out_dtype)?,
-            return_valid,
-            return_age,
-            check,
+            return_valid: options::flag("return_valid", return_valid, false)?,
+            return_age: options::flag("return_age", return_age, false)?,
+            check: options::flag("check", check, true)?,
             ..Fuse::new(engine, targets.view()?)
         })
     };

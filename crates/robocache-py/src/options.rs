@@ -3,9 +3,15 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyFloat, PyList, PyString, PyTuple};
 use robocache::plan::Budget;
 use robocache::{DType, Device, Error, ErrorKind, Result};
+
+/// Reads a switch.
+pub(crate) fn flag(argument: &'static str, value: Option<&Bound<'_, PyAny>>, default: bool) -> Result<bool> {
+    let refused = |value| Error::invalid(argument, format!("expected True or False, got {}", type_name(value)));
+    value.map_or(Ok(default), |value| value.extract::<bool>().map_err(|_| refused(value)))
+}
 
 /// Reads a number of seconds.
 pub(crate) fn seconds(argument: &'static str, value: Option<&Bound<'_, PyAny>>) -> Result<Option<f64>> {
@@ -90,6 +96,10 @@ pub(crate) fn dtype(argument: &'static str, value: Option<&Bound<'_, PyAny>>) ->
     let Some(value) = value else {
         return Ok(None);
     };
+    // Python's own, which is no dtype, has 64 bits, unlike torch's `float`.
+    if value.is(value.py().get_type::<PyFloat>()) {
+        return Ok(Some(DType::F64));
+    }
     // `np.float32` is a class, `torch.float32` and `np.dtype("float32")` are objects.
     let name = value.getattr("__name__").and_then(|name| name.extract::<String>());
     let name = name.or_else(|_| value.str().map(|text| text.to_string_lossy().into_owned())).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! `robocache.resample`.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::{PyFloat, PyList, PyTuple};
 use robocache::ops::Resample;
 use robocache::ops::resample::{ColumnRange, Extrapolate, Method, Methods, Scale};
 use robocache::{Context, Device, Error, Op, Result, prepare};
@@ -46,7 +46,7 @@ use crate::{errors, options, output};
 /// whose weight on it is not zero. A NaN target gives NaN.
 ///
 /// torch: gradients pass through the values (backward, once), in every method and float dtype; they are
-/// the same in every run, and summed in one order on all devices ("cubic": to rounding).
+/// the same in every run, and summed in one order on all devices ("cubic", "slerp" and "rot6d": to rounding).
 /// `torch.compile`, `torch.func.vmap` and tensor subclasses go through the op
 /// `torch.ops.robocache.resample`; other calls go straight to the engine. The gradient is quickest where
 /// the targets of a row are in order.
@@ -55,8 +55,8 @@ use crate::{errors, options, output};
 ///     `[B,T,D]` (`[T,D]` without any batch) in the framework and dtype of `values`.
 #[pyfunction]
 #[pyo3(signature = (values, times, targets, *, method=None, extrapolate=None, lengths=None,
-    target_lengths=None, max_gap=None, scale=None, out_dtype=None, return_valid=false, out=None, device=None, stream=None,
-    max_memory=None, check=true),
+    target_lengths=None, max_gap=None, scale=None, out_dtype=None, return_valid=None, out=None, device=None, stream=None,
+    max_memory=None, check=None),
     text_signature = "(values, times, targets, *, method='linear', extrapolate='clamp', lengths=None, \
     target_lengths=None, max_gap=None, scale=None, out_dtype=None, return_valid=False, out=None, device=None, \
     stream=None, max_memory=None, check=True)")]
@@ -72,12 +72,12 @@ pub(crate) fn resample<'py>(
     max_gap: Option<&Bound<'py, PyAny>>,
     scale: Option<&Bound<'py, PyAny>>,
     out_dtype: Option<&Bound<'py, PyAny>>,
-    return_valid: bool,
+    return_valid: Option<&Bound<'py, PyAny>>,
     out: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
     max_memory: Option<&Bound<'py, PyAny>>,
-    check: bool,
+    check: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = values.py();
     let fail = |error: Error| errors::to_python(py, &error.op(Resample::NAME));
@@ -105,8 +105,8 @@ pub(crate) fn resample<'py>(
             max_gap: options::seconds("max_gap", max_gap)?,
             scale: scale.as_ref().map(ScaleInput::view).transpose()?,
             out_dtype: options::dtype("out_dtype", out_dtype)?,
-            return_valid,
-            check,
+            return_valid: options::flag("return_valid", return_valid, false)?,
+            check: options::flag("check", check, true)?,
             ..Resample::new(values, times.view()?, targets.view()?)
         })
     };
@@ -135,9 +135,12 @@ pub(crate) fn method_of(method: Option<&Bound<'_, PyAny>>) -> Result<Methods> {
     }
     let mut ranges = Vec::new();
     for item in method.try_iter().into_iter().flatten().flatten() {
-        let (name, start, end) = item.extract::<(String, usize, usize)>().map_err(|_| {
+        // Files of settings have lists where Python has tuples.
+        let parts = item.cast::<PyList>().map_or_else(|_| item.clone(), |list| list.to_tuple().into_any());
+        let (name, start, end) = parts.extract::<(String, usize, usize)>().map_err(|_| {
             let given = item.repr().map_or_else(|_| options::type_name(&item), |text| text.to_string());
-            Error::invalid("method", format!("expected (name, start, end) for a range of columns, got {given}"))
+            let expected = "expected (name, start, end) for a range of columns, with whole numbers from 0 on";
+            Error::invalid("method", format!("{expected}, got {given}"))
         })?;
         ranges.push(ColumnRange { method: name.parse()?, start, end });
     }
@@ -155,8 +158,9 @@ impl<'py> ScaleInput<'py> {
         let Some(scale) = scale else {
             return Ok(None);
         };
+        // NumPy's float64 is one of Python's, too.
         if let Ok(number) = scale.extract::<f32>()
-            && scale.getattr("shape").is_err()
+            && (scale.is_instance_of::<PyFloat>() || scale.getattr("shape").is_err())
         {
             return Ok(Some(Self::Number(number)));
         }

@@ -336,3 +336,50 @@ def test_30_stamps_that_need_a_gradient(device):
         out = rc.resample(values, *rest)
     assert_same_bits(out, rc.resample(values.detach(), *rest))
     assert not out.requires_grad
+
+
+# -- options ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wanted", [False, True], ids=["engine", "torch"])
+@pytest.mark.parametrize("name", ["return_valid", "return_age", "check"])
+@pytest.mark.parametrize("given", [1, "no", 0.0], ids=str)
+def test_switches_that_are_neither_on_nor_off(name, given, wanted):
+    """The same words whether torch must see the call or not."""
+    values, times = torch.ones(3, 2, requires_grad=wanted), torch.arange(3.0)
+    message = f"expected True or False, got {type(given).__name__}"
+    call = lambda: rc.fuse([rc.Stream(values, times)], times, **{name: given})  # noqa: E731
+    assert_refused(call, "InvalidArgument", name, message, op="fuse")
+    if name != "return_age":
+        refused("InvalidArgument", name, message, values, times, times, **{name: given})
+
+
+@pytest.mark.parametrize("wanted", [False, True], ids=["engine", "torch"])
+def test_options_as_files_of_settings_and_numpy_have_them(wanted):
+    values = torch.rand(3, 2, dtype=torch.float64, requires_grad=wanted)
+    times = torch.arange(3.0)
+    ranges = [("linear", 0, 1), ("previous", 1, 2)]
+    want = rc.resample(values, times, times + 0.5, method=ranges)
+    got = rc.resample(values, times, times + 0.5, method=[list(item) for item in ranges])
+    assert torch.equal(got, want)
+    # Python's float has 64 bits, torch.float 32.
+    for out_dtype, dtype in ((float, torch.float64), (torch.float, torch.float32)):
+        assert rc.resample(values, times, times, out_dtype=out_dtype).dtype == dtype
+    for method in ([("linear", 0, -1)], [("linear", 0, 1.5)], [["linear", 0]]):
+        refused(
+            "InvalidArgument",
+            "method",
+            "whole numbers from 0 on",
+            values,
+            times,
+            times,
+            method=method,
+        )
+
+
+def test_a_scale_that_numpy_computed():
+    values = np.array([[1], [2], [3]], np.int8)
+    scale = np.abs(np.array([1.0, 63.5])).max() / 127
+    assert type(scale) is np.float64
+    result = rc.resample(values, TIMES, TIMES, scale=scale)
+    assert result.dtype == np.float32 and result.tolist() == [[0.5], [1.0], [1.5]]

@@ -40,6 +40,16 @@ def test_the_readme_prints_what_it_says(tmp_path):
         assert printed.splitlines()[-1].startswith(promised[0])
 
 
+@pytest.mark.skipif(not (ROOT / "docs").exists(), reason="outside of the repository")
+def test_the_page_on_alignment_runs():
+    blocks = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "alignment.md").read_text(), re.DOTALL
+    )
+    assert blocks
+    for code in blocks:
+        run("-c", code)
+
+
 @pytest.mark.skipif(not (ROOT / "examples").exists(), reason="outside of the repository")
 @pytest.mark.parametrize("name", SAYS)
 def test_examples_run(name):

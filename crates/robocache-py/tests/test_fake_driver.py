@@ -60,6 +60,35 @@ print(driver_calls("cuLaunchKernel"), driver_calls("nvrtcCompileProgram"))
     assert child(code) == ["cupy (3, 1) 1", "True (3, 1) (3, 1)", "4 2"]
 
 
+def test_fuse_is_one_launch():
+    """However many streams there are, and whatever is asked of them."""
+    code = """
+def stream(columns, samples, dtype, **options):
+    return rc.Stream(Array(np.zeros((samples, columns), dtype)), Array(np.arange(float(samples))), **options)
+targets = Array(np.arange(5.0))
+kinds = "linear nearest previous next cubic slerp angle rot6d".split()
+mixed = [stream(12, 3 + i, "f4", method=kinds[i % 8], max_gap=i + 1.0) for i in range(31)]
+ranges = [("cubic", 0, 2), ("slerp", 2, 6), ("previous", 6, 12)]
+calls = [
+    [stream(4, 9, "f4")],
+    [stream(4, 9, "f4"), stream(3, 8, "f8"), rc.Stream(None, dim=2), stream(1, 7, "f2", method="nearest")],
+    [*mixed, rc.Stream(None, dim=6)],
+    [stream(12, 20, "f4", method=ranges), stream(12, 30, "f4")],
+]
+for streams in calls:
+    before = int(driver_calls("cuLaunchKernel"))
+    out, valid, age = rc.fuse(streams, targets, return_valid=True, return_age=True)
+    print(out.shape, valid.shape, int(driver_calls("cuLaunchKernel")) - before)
+before = int(driver_calls("cuLaunchKernel"))
+rc.resample(Array(np.zeros((9, 12), "f4")), Array(np.arange(9.0)), targets, method=ranges)
+print(int(driver_calls("cuLaunchKernel")) - before)
+"""
+    shapes = [(5, 4), (5, 10), (5, 378), (5, 24)]
+    counts = [1, 4, 32, 2]
+    launches = [f"{x} {(5, n)} 1" for x, n in zip(shapes, counts, strict=True)]
+    assert child(code, FAKE_CUDA_VERSION="13000") == [*launches, "1"]
+
+
 def test_import_and_the_cpu_start_no_driver():
     code = "assert_cpu_works(); rc.synchronize(timeout=0); print(driver_calls('cuInit'))"
     assert child(code) == ["0"]

@@ -294,7 +294,7 @@ def test_what_functorch_cannot_do_is_refused():
 
     x = values.double()
     tangent = lambda: torch.func.jvp(blended, (x,), (x,))  # noqa: E731
-    assert_refused(tangent, "Unsupported", "values", "forward-mode", op="fuse")
+    assert_refused(tangent, "Unsupported", "streams[0].values", "forward-mode", op="fuse")
 
 
 def test_warming_up_loads_the_gradients_too():
@@ -351,3 +351,14 @@ def test_streams_of_a_subclass():
     assert_refused(
         lambda: rc.fuse([hollow], targets), "InvalidArgument", "streams", "Stream", op="fuse"
     )
+
+
+@pytest.mark.parametrize("name", ["times", "scale"])
+def test_what_has_no_gradient_is_refused_with_its_stream(name):
+    given = {"values": torch.ones(4, 2), "times": torch.arange(4.0), "name": "imu"}
+    if name == "scale":
+        given |= {"values": torch.ones(4, 2, dtype=torch.int8), "scale": torch.ones(2)}
+    given[name].requires_grad_()
+    streams, argument = [rc.Stream(**given)], f'streams["imu"].{name}'
+    call = lambda: rc.fuse(streams, torch.arange(3.0))  # noqa: E731
+    assert_refused(call, "Unsupported", argument, "values only", op="fuse")

@@ -81,11 +81,23 @@ def as_dtype(given: Any, op: str, argument: str = "out_dtype") -> torch.dtype | 
     """A dtype of torch or NumPy, or the name of one."""
     if given is None or isinstance(given, torch.dtype):
         return given
+    if given is float:  # Python's own, which is no dtype, has 64 bits, unlike torch's
+        return torch.float64
     name = getattr(given, "__name__", str(given))
     found = getattr(torch, _SHORT.get(name, name), None)
     if not isinstance(found, torch.dtype):
         refuse(InvalidArgument, op, argument, f"expected a dtype such as float32, got {given!r}")
     return found
+
+
+def as_flag(argument: str, given: Any, op: str, default: bool = False) -> bool:
+    """A switch."""
+    if given is None:
+        return default
+    if type(given).__name__ not in ("bool", "bool_"):
+        text = f"expected True or False, got {type(given).__name__}"
+        refuse(InvalidArgument, op, argument, text)
+    return bool(given)
 
 
 def as_data(argument: str, given: Any, op: str) -> Tensor:
@@ -177,15 +189,17 @@ def name_of_method(method: Any, op: str, argument: str = "method") -> str:
     parts = []
     for item in method:
         if not _is_range(item):
-            text = f"expected (name, start, end) for a range of columns, got {item!r}"
-            refuse(InvalidArgument, op, argument, text)
+            text = (
+                "expected (name, start, end) for a range of columns, with whole numbers from 0 on"
+            )
+            refuse(InvalidArgument, op, argument, f"{text}, got {item!r}")
         name, start, end = item
         parts.append(f"{_plain_name(name, op, argument)}:{int(start)}:{int(end)}")
     return ",".join(parts)
 
 
 def _is_range(item: Any) -> bool:
-    if not isinstance(item, tuple) or len(item) != 3 or not isinstance(item[0], str):
+    if not isinstance(item, (tuple, list)) or len(item) != 3 or not isinstance(item[0], str):
         return False
     return all((isinstance(x, int) or hasattr(x, "__index__")) and int(x) >= 0 for x in item[1:])
 

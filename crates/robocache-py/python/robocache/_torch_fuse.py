@@ -19,6 +19,7 @@ from robocache._torch_arguments import (
     IN_VALUES,
     as_dtype,
     as_factor,
+    as_flag,
     as_name,
     as_seconds,
     as_tensor,
@@ -128,6 +129,9 @@ def fuse(
     """`robocache.fuse` of torch tensors through the registered op."""
     op = "fuse"
     refuse_options(op, out=out, stream=stream)
+    return_valid = as_flag("return_valid", return_valid, op)
+    return_age = as_flag("return_age", return_age, op)
+    check = as_flag("check", check, op, True)
     streams = _list_of(streams, op)
     targets = as_tensor(targets, "targets", op)
     target_lengths = as_tensor(target_lengths, "target_lengths", op)
@@ -139,11 +143,12 @@ def fuse(
         times = as_tensor(each.times, f"{label}.times", op)
         lengths = as_tensor(each.lengths, f"{label}.lengths", op)
         scale = as_factor(each.scale, op, f"{label}.scale")
-        refuse_gradients(op, IN_VALUES, times=times, lengths=lengths, scale=scale)
+        named = {"times": times, "lengths": lengths, "scale": scale}
+        refuse_gradients(op, IN_VALUES, **{f"{label}.{k}": tensor for k, tensor in named.items()})
         if each.values is not None:
             values.append(as_tensor(each.values, f"{label}.values", op))
             refuse_stored(op, f"{label}.values", values[-1])
-            refuse_tangents(op, "values", values[-1])
+            refuse_tangents(op, f"{label}.values", values[-1])
         given = (times, lengths, scale)
         others += [tensor for tensor in given if tensor is not None]
         present.append((times is not None, lengths is not None, scale is not None))

@@ -13,6 +13,7 @@ from robocache._torch_arguments import (
     as_data,
     as_dtype,
     as_factor,
+    as_flag,
     as_name,
     as_seconds,
     as_tensor,
@@ -55,6 +56,8 @@ def resample(
     """`robocache.resample` of torch tensors through the registered op."""
     op = "resample"
     refuse_options(op, out=out, stream=stream)
+    return_valid = as_flag("return_valid", return_valid, op)
+    check = as_flag("check", check, op, True)
     times, targets = as_tensor(times, "times", op), as_tensor(targets, "targets", op)
     lengths = as_tensor(lengths, "lengths", op)
     target_lengths = as_tensor(target_lengths, "target_lengths", op)
