@@ -8,13 +8,63 @@ use super::narrow_cuda::{self, sum_narrow};
 use super::rows_cuda::sum_rows;
 use super::{Dims, ResampleBackward};
 use crate::cuda::{GpuInfo, Launcher, Parts};
-use crate::ops::resample::{ColumnRange, Method, strides};
+use crate::ops::resample::{ColumnRange, Method, STAMPS, strides};
 use crate::tensor::DType;
 use crate::{Outputs, Result};
 
 /// Names, types and bytes of elements.
 pub(super) const CELLS: [(&str, &str, u32); 4] =
     [("float16", "rc::f16", 2), ("bfloat16", "rc::bf16", 2), ("float32", "float", 4), ("float64", "double", 8)];
+
+/// A kernel of methods that are linear in the values: its elements, its stamps and the width of its accesses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Variant {
+    pub(super) cell: u8,
+    pub(super) stamp: u8,
+    pub(super) bytes: u8,
+}
+
+impl Variant {
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        (0..CELLS.len() as u8).flat_map(|cell| {
+            let size = CELLS[usize::from(cell)].2;
+            let widths = [16u8, 8, 4, 2].into_iter().filter(move |&bytes| u32::from(bytes) >= size);
+            widths.flat_map(move |bytes| (0..STAMPS.len() as u8).map(move |stamp| Self { cell, stamp, bytes }))
+        })
+    }
+
+    pub(super) fn number(self) -> u32 {
+        u32::from_le_bytes([self.cell, self.stamp, self.bytes, 0])
+    }
+
+    pub(super) fn from_number(number: u32) -> Self {
+        let [cell, stamp, bytes, _] = number.to_le_bytes();
+        Self { cell, stamp, bytes }
+    }
+
+    pub(super) fn cell(self) -> (&'static str, &'static str, u32) {
+        CELLS[usize::from(self.cell) % CELLS.len()]
+    }
+
+    pub(super) fn stamp(self) -> (&'static str, &'static str, u32) {
+        STAMPS[usize::from(self.stamp) % STAMPS.len()]
+    }
+
+    /// Its name behind that of the kernel.
+    pub(super) fn name(self) -> String {
+        format!("{}_{}_{}", self.cell().0, self.stamp().0, self.bytes)
+    }
+
+    /// What all such kernels are told; `A` are their arguments.
+    pub(super) fn options<A>(self) -> Vec<String> {
+        vec![
+            format!("-DRC_CELL={}", self.cell().1),
+            format!("-DRC_STAMP={}", self.stamp().1),
+            format!("-DRC_BYTES={}", self.bytes),
+            format!("-DRC_ARGS_SIZE={}", size_of::<A>()),
+        ]
+    }
+}
 
 /// What a call has to do, with its output.
 pub(super) struct Call<'a> {

@@ -1,6 +1,7 @@
-// The gradient of resample where it is more than weights, or a batch shares its values: second half. out[b,s,:] = sum over the targets t that were made of
-// sample s of what they hand back to it. find.cu has told which these are (links.cuh), so nothing here knows stamps. Rows that
-// share their values are summed up in groups (RC_PARTIAL), and the groups by rc_resample_backward_sum (RC_SUM).
+// The gradient of resample where it is more than weights, or a batch shares its values: second half. out[b,s,:] = sum over the
+// targets t that were made of sample s of what they hand back to it. find.cu has told which these are (links.cuh), so nothing
+// here knows stamps. Rows that share their values are summed up in groups (RC_PARTIAL), and the groups by
+// rc_resample_backward_sum (RC_SUM).
 // Host twin: hand_back.rs, and cpu.rs (store).
 // Grid: one block per (group of rows, tile of samples, chunk of units); a thread keeps its unit of columns and takes one sample
 //   of each slice of the tile, or, of curves, a run of samples (curve.cuh).

@@ -1,10 +1,10 @@
 //! Gradients of rows of few columns on CUDA, where a block makes a whole row: when that is done, and its arguments.
 
-use super::cuda::{CELLS, Call, rule_of};
+use super::cuda::{Call, Variant, rule_of};
 use super::{Dims, ResampleBackward};
 use crate::Result;
 use crate::cuda::{GpuInfo, Grid, KernelFamily, Launcher, Parts, STATIC_SHARED};
-use crate::ops::resample::{ColumnRange, Method, STAMPS, flags_of, stamp_number};
+use crate::ops::resample::{ColumnRange, Method, flags_of, stamp_number};
 use crate::tensor::TensorRef;
 
 /// The kernels, by elements, stamps and the width of accesses.
@@ -15,9 +15,13 @@ pub(crate) static NARROW_KERNELS: KernelFamily = KernelFamily {
         ("rows.cuh", include_str!("../resample/rows.cuh")),
         ("vectors.cuh", include_str!("../resample/vectors.cuh")),
     ],
-    variants: || Variant::all().map(Variant::number).collect(),
-    entry: |number| Variant::from_number(number).entry(),
-    options: |number| Variant::from_number(number).options(),
+    variants: || variants().map(Variant::number).collect(),
+    entry: |number| format!("rc_resample_backward_narrow_{}", Variant::from_number(number).name()),
+    options: |number| {
+        let mut options = Variant::from_number(number).options::<Args>();
+        options.extend([format!("-DRC_THREADS={THREADS}"), format!("-DRC_BUFFERS={BUFFERS}")]);
+        options
+    },
 };
 
 /// Mirrors `Args` in narrow.cu; the kernels assert the size.
@@ -71,60 +75,14 @@ const LEAST_OF_UNITS: usize = 2000;
 /// Bytes of gradients that a buffer holds, at most.
 const MOST_BUFFER: u32 = 24 << 10;
 
-/// A kernel: its elements, its stamps and the width of its accesses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Variant {
-    cell: u8,
-    stamp: u8,
-    bytes: u8,
+/// All but those of doubles.
+fn variants() -> impl Iterator<Item = Variant> {
+    Variant::all().filter(|variant| variant.cell().2 < 8)
 }
 
-impl Variant {
-    fn all() -> impl Iterator<Item = Self> {
-        let cells = (0..CELLS.len() as u8).filter(|&cell| CELLS[usize::from(cell)].2 < 8);
-        cells.flat_map(|cell| {
-            let size = CELLS[usize::from(cell)].2;
-            let widths = [16u8, 8, 4, 2].into_iter().filter(move |&bytes| u32::from(bytes) >= size);
-            widths.flat_map(move |bytes| (0..STAMPS.len() as u8).map(move |stamp| Self { cell, stamp, bytes }))
-        })
-    }
-
-    fn number(self) -> u32 {
-        u32::from_le_bytes([self.cell, self.stamp, self.bytes, 0])
-    }
-
-    fn from_number(number: u32) -> Self {
-        let [cell, stamp, bytes, _] = number.to_le_bytes();
-        Self { cell, stamp, bytes }
-    }
-
-    fn cell(self) -> (&'static str, &'static str, u32) {
-        CELLS[usize::from(self.cell) % CELLS.len()]
-    }
-
-    fn stamp(self) -> (&'static str, &'static str, u32) {
-        STAMPS[usize::from(self.stamp) % STAMPS.len()]
-    }
-
-    fn entry(self) -> String {
-        format!("rc_resample_backward_narrow_{}_{}_{}", self.cell().0, self.stamp().0, self.bytes)
-    }
-
-    fn options(self) -> Vec<String> {
-        vec![
-            format!("-DRC_CELL={}", self.cell().1),
-            format!("-DRC_STAMP={}", self.stamp().1),
-            format!("-DRC_BYTES={}", self.bytes),
-            format!("-DRC_THREADS={THREADS}"),
-            format!("-DRC_BUFFERS={BUFFERS}"),
-            format!("-DRC_ARGS_SIZE={}", size_of::<Args>()),
-        ]
-    }
-
-    /// Vectors of a thread.
-    fn per_thread(self) -> u32 {
-        if self.bytes == 16 { 1 } else { 4 }
-    }
+/// Vectors of a thread.
+fn vectors_of_thread(variant: Variant) -> u32 {
+    if variant.bytes == 16 { 1 } else { 4 }
 }
 
 /// Whether rows may be made as a whole, as far as shapes tell.
@@ -263,7 +221,7 @@ impl Plan {
             return None;
         }
         let vectors = bytes / u32::from(variant.bytes);
-        let parts = vectors.div_ceil(variant.per_thread());
+        let parts = vectors.div_ceil(vectors_of_thread(variant));
         let unit = UNIT as u32;
         // Whole units, whatever a sample has.
         let tile = (THREADS / parts / unit * unit).min(samples.next_multiple_of(unit));
@@ -308,15 +266,15 @@ mod tests {
 
     #[test]
     fn variants_keep_their_numbers() {
-        for variant in Variant::all() {
+        for variant in variants() {
             assert_eq!(Variant::from_number(variant.number()), variant);
         }
-        assert_eq!(Variant::all().count(), 33);
+        assert_eq!(variants().count(), 33);
     }
 
     #[test]
     fn plans_have_room_for_what_kernels_put_there() {
-        for variant in Variant::all() {
+        for variant in variants() {
             for bytes in (u32::from(variant.bytes)..=MOST_BYTES as u32).step_by(usize::from(variant.bytes)) {
                 for (samples, targets) in [(256, 0), (257, 9001), (4096, 4096), (5001, 101), (1001, 7003)] {
                     let Some(plan) = Plan::new(samples, targets, bytes, variant, &h200()) else { continue };
@@ -324,7 +282,7 @@ mod tests {
                     let context = format!("{variant:?} {samples} {targets} {plan:?}");
                     assert!(plan.threads <= THREADS && plan.tile.is_multiple_of(16) && plan.tile > 0, "{context}");
                     assert!(plan.tile * plan.parts <= plan.threads, "{context}");
-                    assert!(plan.parts * variant.per_thread() >= plan.vectors, "{context}");
+                    assert!(plan.parts * vectors_of_thread(variant) >= plan.vectors, "{context}");
                     assert!(plan.piece > 0 && 30 + plan.piece * bytes < plan.buffer + 16, "{context}");
                     assert!([plan.starts_at, plan.room_at, plan.buffers_at].iter().all(|at| at % 16 == 0), "{context}");
                     assert!(plan.starts_at >= 4 * targets, "{context}");

@@ -1,9 +1,9 @@
 //! Gradients of methods that are linear in the values, on CUDA: the choice of kernel and tile, and its arguments.
 
 use super::Dims;
-use super::cuda::{CELLS, Call, in_bytes, rule_of};
+use super::cuda::{Call, Variant, in_bytes, rule_of};
 use crate::cuda::{GpuInfo, Grid, KernelFamily, Launcher};
-use crate::ops::resample::{ColumnRange, Extrapolate, STAMPS, flags_of, stamp_number};
+use crate::ops::resample::{ColumnRange, Extrapolate, flags_of, stamp_number};
 use crate::tensor::TensorRef;
 use crate::{Error, Result, ensure};
 
@@ -19,8 +19,13 @@ pub(crate) static ROW_KERNELS: KernelFamily = KernelFamily {
         ("unordered.cuh", include_str!("unordered.cuh")),
     ],
     variants: || Variant::all().map(Variant::number).collect(),
-    entry: |number| Variant::from_number(number).entry(),
-    options: |number| Variant::from_number(number).options(),
+    entry: |number| format!("rc_resample_backward_{}", Variant::from_number(number).name()),
+    options: |number| {
+        let variant = Variant::from_number(number);
+        let mut options = variant.options::<Args>();
+        options.push(format!("-DRC_PICK_SIZE={}", pick_bytes(variant)));
+        options
+    },
 };
 
 /// Mirrors `Args` in rows.cu; the kernels assert the size.
@@ -66,58 +71,9 @@ const PIECES: [(u64, u64); 2] = [(64, 1024), (256, 1792)];
 /// Samples and targets of a row are fewer: the largest number stands for none.
 const MOST: usize = i32::MAX as usize;
 
-/// A kernel: its elements, its stamps and the width of its accesses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Variant {
-    cell: u8,
-    stamp: u8,
-    bytes: u8,
-}
-
-impl Variant {
-    fn all() -> impl Iterator<Item = Self> {
-        (0..CELLS.len() as u8).flat_map(|cell| {
-            let size = CELLS[usize::from(cell)].2;
-            let widths = [16u8, 8, 4, 2].into_iter().filter(move |&bytes| u32::from(bytes) >= size);
-            widths.flat_map(move |bytes| (0..STAMPS.len() as u8).map(move |stamp| Self { cell, stamp, bytes }))
-        })
-    }
-
-    fn number(self) -> u32 {
-        u32::from_le_bytes([self.cell, self.stamp, self.bytes, 0])
-    }
-
-    fn from_number(number: u32) -> Self {
-        let [cell, stamp, bytes, _] = number.to_le_bytes();
-        Self { cell, stamp, bytes }
-    }
-
-    fn cell(self) -> (&'static str, &'static str, u32) {
-        CELLS[usize::from(self.cell) % CELLS.len()]
-    }
-
-    fn stamp(self) -> (&'static str, &'static str, u32) {
-        STAMPS[usize::from(self.stamp) % STAMPS.len()]
-    }
-
-    /// Bytes of a `Pick` of the kernel: two indices and two weights.
-    fn pick_bytes(self) -> u32 {
-        if self.cell().2 == 8 { 32 } else { 16 }
-    }
-
-    fn entry(self) -> String {
-        format!("rc_resample_backward_{}_{}_{}", self.cell().0, self.stamp().0, self.bytes)
-    }
-
-    fn options(self) -> Vec<String> {
-        vec![
-            format!("-DRC_CELL={}", self.cell().1),
-            format!("-DRC_STAMP={}", self.stamp().1),
-            format!("-DRC_BYTES={}", self.bytes),
-            format!("-DRC_ARGS_SIZE={}", size_of::<Args>()),
-            format!("-DRC_PICK_SIZE={}", self.pick_bytes()),
-        ]
-    }
+/// Bytes of a `Pick` of the kernel: two indices and two weights.
+fn pick_bytes(variant: Variant) -> u32 {
+    if variant.cell().2 == 8 { 32 } else { 16 }
 }
 
 /// Bytes per access: the widest that bases, row lengths and row starts allow.
@@ -232,7 +188,7 @@ impl Plan {
         let is_small = variant.cell().2 < 8;
         let (large_tile, (least_piece, most_piece)) =
             (LARGE_TILES[usize::from(is_small)], PIECES[usize::from(is_small)]);
-        let pick = variant.pick_bytes();
+        let pick = pick_bytes(variant);
         // Room for a fifth more targets than such a tile has on average, also where these are in any order: then they
         // have a number more each, and the tile's samples one instead of two bounds (unordered.cuh).
         let wanted = |tile: u32| {
