@@ -5,7 +5,7 @@ use pyo3::types::{PyList, PyTuple};
 use robocache::ops::Fuse;
 use robocache::ops::fuse::Stream as EngineStream;
 use robocache::ops::resample::Extrapolate;
-use robocache::{Context, DType, Error, ErrorKind, Op, Result, prepare};
+use robocache::{Context, DType, Device, Error, ErrorKind, Op, Result, prepare};
 
 use crate::cuda::Stream;
 use crate::input::Input;
@@ -53,13 +53,14 @@ impl<'py> FuseStream<'py> {
         })
     }
 
-    fn inputs(&self, values: Option<Input<'py>>, stream: &Stream) -> Result<StreamInputs<'py>> {
+    /// Its tensors, of which `values` are known already; `device` is where they would be if it has none.
+    fn inputs(&self, values: Option<Input<'py>>, device: Device, stream: &Stream) -> Result<StreamInputs<'py>> {
         let times = Input::optional("times", self.times.as_ref(), stream)?;
-        let device = values.as_ref().map(Input::device);
+        let device = values.as_ref().map_or(device, Input::device);
         Ok(StreamInputs {
             samples: values.zip(times),
             lengths: Input::optional("lengths", self.lengths.as_ref(), stream)?,
-            scale: device.map(|device| ScaleInput::of(self.scale.as_ref(), device, stream)).transpose()?.flatten(),
+            scale: ScaleInput::of(self.scale.as_ref(), device, stream)?,
         })
     }
 
@@ -81,11 +82,13 @@ impl<'py> FuseStream<'py> {
             dim: self.dim.unwrap_or(0),
         })
     }
+}
 
-    /// The stream's name in errors.
-    fn label(&self, index: usize) -> String {
-        self.name.as_ref().map_or_else(|| format!("streams[{index}]"), |name| format!("streams[{name:?}]"))
-    }
+/// A stream's name in errors; its place where another has the same.
+fn label(list: &[FuseStream<'_>], index: usize) -> String {
+    let name = list.get(index).and_then(|stream| stream.name.as_ref());
+    let is_its_own = list.iter().filter(|stream| stream.name.as_ref() == name).count() == 1;
+    name.filter(|_| is_its_own).map_or_else(|| format!("streams[{index}]"), |name| format!("streams[{name:?}]"))
 }
 
 /// Several streams at the same targets, side by side in one tensor.
@@ -134,10 +137,7 @@ pub(crate) fn fuse<'py>(
     let py = targets.py();
     let fail = |error: Error| errors::to_python(py, &error.op(Fuse::NAME));
     let list = list_of(streams).map_err(fail)?;
-    let blame = |index: usize, error: Error| {
-        let label = list.get(index).map_or_else(String::new, |stream| stream.label(index));
-        fail(error.within(&label))
-    };
+    let blame = |index: usize, error: Error| fail(error.within(&label(&list, index)));
     // The first data argument decides about the framework and the stream of the GPU.
     let mut values = Vec::with_capacity(list.len());
     for (index, stream) in list.iter().enumerate() {
@@ -148,7 +148,7 @@ pub(crate) fn fuse<'py>(
     let gpu_stream = Stream::of(values.iter().flatten().next().unwrap_or(&targets), stream).map_err(fail)?;
     let mut inputs = Vec::with_capacity(list.len());
     for (index, (stream, values)) in list.iter().zip(values).enumerate() {
-        inputs.push(stream.inputs(values, &gpu_stream).map_err(|error| blame(index, error))?);
+        inputs.push(stream.inputs(values, targets.device(), &gpu_stream).map_err(|error| blame(index, error))?);
     }
     let target_lengths = Input::optional("target_lengths", target_lengths, &gpu_stream).map_err(fail)?;
     let mut engine = Vec::with_capacity(list.len());

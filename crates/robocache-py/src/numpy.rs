@@ -150,7 +150,12 @@ fn dtype_of(array: &Bound<'_, PyAny>, interface: &ArrayInterface) -> Result<DTyp
             if let Some(&dtype) = own.iter().find(|dtype| dtype.name() == name) {
                 return Ok(dtype);
             }
-            return Err(Error::new(ErrorKind::Unsupported, format!("dtype {name} is not supported")));
+            let hint = match interface.kind as u8 {
+                b'M' => "; as nanoseconds: .astype(\"datetime64[ns]\").astype(\"int64\")",
+                b'm' => "; as nanoseconds: .astype(\"timedelta64[ns]\").astype(\"int64\")",
+                _ => "",
+            };
+            return Err(Error::new(ErrorKind::Unsupported, format!("dtype {name} is not supported{hint}")));
         }
     };
     Ok(dtype)

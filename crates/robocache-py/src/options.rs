@@ -146,6 +146,12 @@ pub(crate) fn device(value: Option<&Bound<'_, PyAny>>, data: Device) -> Result<(
         return Ok(());
     };
     if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
+        let refused = |text: &str| Error::invalid("device", format!("expected a device or a list of some, got {text}"));
+        let length = value.len().map_err(|_| refused(&type_name(value)))?;
+        if length <= 1 {
+            let only = value.get_item(0).map_err(|_| refused("an empty list"))?;
+            return self::device(Some(&only), data);
+        }
         return Err(match no_gpu(value.py()) {
             Some(reason) => Error::new(ErrorKind::NoDevice, format!("no GPU is usable: {reason}")),
             None => Error::new(ErrorKind::Unsupported, "several devices are not implemented yet; pass one"),

@@ -12,7 +12,7 @@ use robocache::tensor::dlpack::{
     DlDevice, DlManagedTensorVersioned, DlTensor, DlVersion, ExchangeApi, MAJOR_VERSION, ToObject,
     describe as describe_tensor,
 };
-use robocache::{DType, Device, ErrorKind, MAX_RANK, Memory, OutputSpec, Result};
+use robocache::{DType, Device, Error, ErrorKind, MAX_RANK, Memory, OutputSpec, Result};
 
 use crate::input::{Described, Input, Keep};
 use crate::{dlpack, errors};
@@ -118,10 +118,11 @@ impl Torch {
     /// Describes a tensor of which nothing special is to be feared, such as a new one.
     pub(crate) fn describe_plain<'py>(&self, name: &'static str, tensor: &Bound<'py, PyAny>) -> Result<Described<'py>> {
         let py = tensor.py();
-        let refused = |error: PyErr| errors::from_python(py, ErrorKind::Unsupported, name, &error);
+        let refused =
+            |error: PyErr| in_our_words(name, tensor, errors::from_python(py, ErrorKind::Unsupported, name, &error));
         let Some(view) = self.api.and_then(|api| api.view_object).filter(|_| self.is_exact(tensor)) else {
             let detached = tensor.call_method0("detach").map_err(refused)?;
-            return dlpack::describe(name, &detached, None);
+            return dlpack::describe(name, &detached, None).map_err(|error| in_our_words(name, tensor, error));
         };
         let mut described = DlTensor {
             data: std::ptr::null_mut(),
@@ -137,7 +138,8 @@ impl Torch {
             return Err(refused(PyErr::fetch(py)));
         }
         // SAFETY: torch filled shape and strides, which live as long as the tensor.
-        let description = Box::new(unsafe { describe_tensor(&described)? });
+        let description = unsafe { describe_tensor(&described) };
+        let description = Box::new(description.map_err(|error| in_our_words(name, tensor, error))?);
         Ok(Described { description, read_only: false, keep: Keep::Nothing })
     }
 
@@ -289,6 +291,27 @@ unsafe fn object_of(
 pub(crate) fn is_of(object: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> bool {
     // SAFETY: both are types, which their references keep alive.
     unsafe { ffi::PyType_IsSubtype(ffi::Py_TYPE(object.as_ptr()), class.as_type_ptr()) != 0 }
+}
+
+/// Why a tensor cannot be read, where that is for its kind; otherwise `error`.
+#[cold]
+fn in_our_words(name: &'static str, tensor: &Bound<'_, PyAny>, error: Error) -> Error {
+    let is = |name: &str| tensor.getattr(name).and_then(|answer| answer.is_truthy()).unwrap_or(false);
+    let text =
+        |name: &str| tensor.getattr(name).and_then(|it| it.str()).map_or_else(|_| "?".into(), |it| it.to_string());
+    let (layout, dtype) = (text("layout"), text("dtype"));
+    let reason = if is("is_meta") {
+        "a meta tensor holds no data".to_owned()
+    } else if is("is_nested") {
+        "nested tensors are not supported; pass a padded one, with lengths".to_owned()
+    } else if layout != "torch.strided" {
+        format!("tensors of layout {layout} are not supported; pass .to_dense()")
+    } else if !DType::ALL.iter().any(|known| dtype.strip_prefix("torch.") == Some(known.name())) {
+        format!("dtype {dtype} is not supported")
+    } else {
+        return error;
+    };
+    Error::unsupported(name, reason)
 }
 
 /// The allocation is tried again where the error can be told properly.

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
+import torch
 
 import robocache as rc
+from devices import DEVICES, marks
+
+ON = [pytest.param(device, marks=marks(device)) for device in DEVICES]
 
 
 def stream(samples: int, width: int) -> tuple[np.ndarray, np.ndarray]:
@@ -33,9 +39,63 @@ def test_fuse_multimodal():
     np.testing.assert_array_equal(got, want)
 
 
-def test_what_cannot_be_is_refused_as_by_the_new_names():
+def test_any_memory():
     values, times = stream(9, 3)
-    with pytest.raises(rc.InvalidArgument, match="max_memory"):
-        rc.resample_trajectories_chunked(values, times, TARGETS, max_memory_mb=0)
-    with pytest.raises(rc.InvalidArgument, match="device"):
-        rc.resample_trajectories(values, times, TARGETS, backend="tpu")
+    want = rc.resample(values, times, TARGETS)
+    for options in ({}, {"max_memory_mb": None}, {"max_memory_mb": np.int64(7)}):
+        got = rc.resample_trajectories_chunked(values, times, TARGETS, **options)
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("device", ON)
+def test_on_the_backend_where_the_data_lives(device):
+    parts = [
+        [torch.tensor(x, device=device) for x in stream(*size)]
+        for size in ((9, 3), (30, 2), (5, 4))
+    ]
+    targets = torch.tensor(TARGETS, device=device)
+    flat = [x for part in parts for x in part]
+    want = torch.cat([rc.resample(*part, targets) for part in parts], dim=-1)
+    assert torch.equal(rc.fuse_multimodal(*flat, targets, backend=device), want)
+    first = rc.resample_trajectories(*parts[0], targets, backend=device)
+    assert torch.equal(first, want[..., :3])
+    chunked = rc.resample_trajectories_chunked(*parts[0], targets, backend=device)
+    assert torch.equal(chunked, want[..., :3])
+
+
+def test_aliases_in_a_compiled_function_and_with_gradients():
+    parts = [[torch.tensor(x) for x in stream(*size)] for size in ((9, 3), (30, 2), (5, 4))]
+    targets = torch.tensor(TARGETS)
+
+    def align(scale):
+        arm, arm_times, *others = (x for part in parts for x in part)
+        fused = rc.fuse_multimodal(arm * scale, arm_times, *others, targets, backend="cpu")
+        alone = rc.resample_trajectories(arm * scale, arm_times, targets)
+        chunked = rc.resample_trajectories_chunked(arm * scale, arm_times, targets, 8)
+        return fused.sum() + alone.sum() + chunked.sum()
+
+    eager, compiled = (torch.tensor(2.0, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    want = align(eager)
+    want.backward()
+    got = torch.compile(align, fullgraph=True, backend="aot_eager")(compiled)
+    got.backward()
+    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(compiled.grad, eager.grad)
+
+
+def test_what_cannot_be_is_refused_by_its_own_name():
+    values, times = stream(9, 3)
+    for memory in (0, -1, 2.5, "all", True):
+        with pytest.raises(rc.InvalidArgument, match="max_memory_mb"):
+            rc.resample_trajectories_chunked(values, times, TARGETS, max_memory_mb=memory)
+    calls = [
+        lambda backend: rc.resample_trajectories(values, times, TARGETS, backend=backend),
+        lambda backend: rc.resample_trajectories_chunked(values, times, TARGETS, backend=backend),
+        lambda backend: rc.fuse_multimodal(*(values, times) * 3, TARGETS, backend=backend),
+    ]
+    for call, backend in itertools.product(calls, ("tpu", 3, ["cuda"])):
+        with pytest.raises(rc.InvalidArgument, match=r"cpu.*cuda.*got") as caught:
+            call(backend)
+        assert caught.value.argument == "backend"
+    with pytest.raises(rc.RoboCacheError, match="device"):
+        rc.resample_trajectories(values, times, TARGETS, backend="cuda")

@@ -170,6 +170,28 @@ def test_angle_is_numpys_unwrap(device, dtype):
 
 
 @pytest.mark.parametrize("device", ON)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_angles_of_many_turns_are_in_the_circle_or_nan(device, dtype):
+    # From 2 to the power of its digits on, the neighbours of a number are 2 rad apart.
+    limit = 2.0**53 if dtype == torch.float64 else 2.0**24
+    sizes = [4.0, 100.0, 1e6, 1.6e7, limit / 2, limit * 2, limit * 4, 1e30]
+    for size in sizes:
+        values = torch.tensor([[size, -size], [size * 0.75, -0.5 * size]]).to(dtype)
+        got = run(device, values, [0.0, 1.0], [0.0, 0.25, 0.5, 1.0], method="angle")
+        lost = values.double().abs().numpy()[[0, 0, 0, 1]] >= limit
+        pi = torch.tensor(np.pi).to(dtype).item()
+        assert (np.isnan(got) == lost).all(), size
+        assert ((np.abs(got) <= pi) | lost).all(), size
+        if size == 100.0:
+            ends = values.double().numpy()
+            assert np.abs(np.sin(got[[0, 3]]) - np.sin(ends)).max() < 1e-2
+    zero = torch.zeros((1, 2), dtype=dtype)
+    far = torch.cat([zero, torch.full_like(zero, 1e30)])
+    got = run(device, far, [0.0, 1.0], [0.0, 0.5, 1.0], method="angle")
+    assert (got[0] == 0).all() and np.isnan(got[1:]).all()
+
+
+@pytest.mark.parametrize("device", ON)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_rot6d_is_linear_then_gram_schmidt(device, dtype):
     rng = np.random.default_rng(0)

@@ -383,3 +383,15 @@ def test_a_scale_that_numpy_computed():
     assert type(scale) is np.float64
     result = rc.resample(values, TIMES, TIMES, scale=scale)
     assert result.dtype == np.float32 and result.tolist() == [[0.5], [1.0], [1.5]]
+
+
+@pytest.mark.parametrize("wanted", [False, True], ids=["engine", "torch"])
+def test_devices_in_lists(wanted):
+    values, times = torch.ones(3, 2, requires_grad=wanted), torch.arange(3.0)
+    for device in ("cpu", ["cpu"], (torch.device("cpu"),)):
+        assert torch.equal(rc.resample(values, times, times, device=device), values)
+    refused("InvalidArgument", "device", "empty list", values, times, times, device=[])
+    refused("InvalidArgument", "device", "tpu", values, times, times, device=["tpu"])
+    with pytest.raises(rc.RoboCacheError) as caught:
+        rc.resample(values, times, times, device=["cuda:0", "cuda:1"])
+    assert caught.value.argument == "device"

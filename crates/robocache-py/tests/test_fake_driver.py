@@ -150,7 +150,7 @@ assert_cpu_works()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-@pytest.mark.parametrize("use", ["call()", "refused(lambda: call(device=['cuda:0']))"])
+@pytest.mark.parametrize("use", ["call()", "refused(lambda: call(device=['cuda:0', 'cuda:1']))"])
 def test_after_a_fork_the_child_is_told(use):
     """Also when the parent only asked which devices there are."""
     code = f"""

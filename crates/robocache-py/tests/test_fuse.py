@@ -141,6 +141,25 @@ def test_age_is_the_time_since_the_newest_sample(device, kind):
 
 
 @pytest.mark.parametrize("device", ON)
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_ages_of_targets_that_are_no_times(device, kind):
+    inf, nan = torch.inf, torch.nan
+    times = torch.tensor([0.0, 2.0], dtype=kind, device=device)
+    targets = torch.tensor([[inf, -inf, nan, 1.0, 3.0]], dtype=kind, device=device)
+    streams = [rc.Stream(torch.ones(2, 3, device=device), times), rc.Stream(None, dim=2)]
+    ends = torch.tensor([4], device=device)
+    options = {"return_valid": True, "return_age": True, "target_lengths": ends}
+    out, valid, age = rc.fuse(streams, targets, **options)
+    assert age[0, :, 0].cpu().tolist()[0] == inf and age[0, 3, 0] == 1
+    assert age[0, [1, 2, 4], 0].isnan().all() and age[0, :, 1].isnan().all()
+    assert valid[0, :, 0].tolist() == [False, False, False, True, False]
+    assert not valid[0, :, 1].any()
+    assert (out[0, [0, 1, 3], :3] == 1).all() and out[0, [2, 4], :3].isnan().all()
+    # Nothing is missing before the end of a row; what is behind it holds nothing.
+    assert (out[0, :4, 3:] == 0).all()
+
+
+@pytest.mark.parametrize("device", ON)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int64])
 def test_a_missing_modality_is_zero_and_never_valid(device, dtype):
     values = torch.ones(2, 3, 5, dtype=dtype, device=device)
@@ -366,75 +385,6 @@ def test_empty_sizes(device):
         [rc.Stream(torch.ones(3, 0, device=device), times)], times, return_valid=True
     )
     assert out.shape == (3, 0) and valid.all()
-
-
-def bad(error, argument, message, streams, targets=None, **options):
-    return pytest.param(
-        error, argument, message, streams, targets, options, id=f"{argument}: {message}"
-    )
-
-
-def good(**changes):
-    return rc.Stream(**{"values": torch.ones(2, 3, 4), "times": torch.arange(3.0), **changes})
-
-
-TARGETS = torch.tensor([[0.5, 1.5], [0.5, 1.5]])
-INVALID, UNSUPPORTED = rc.InvalidArgument, rc.Unsupported
-
-
-@pytest.mark.parametrize(
-    ("error", "argument", "message", "streams", "targets", "options"),
-    [
-        bad(INVALID, "streams", "1 to 32", list),
-        bad(INVALID, "streams", "1 to 32.*33", lambda: [good()] * 33),
-        bad(INVALID, "streams", "list of Stream", lambda: 3),
-        bad(INVALID, "streams", "index 1, got Tensor", lambda: [good(), torch.ones(2)]),
-        bad(INVALID, "streams[0].times", "3 samples", lambda: [good(times=torch.arange(4.0))]),
-        bad(INVALID, 'streams["arm"].times', "3 samples", lambda: [good(times=torch.arange(4.0), name="arm")]),
-        bad(INVALID, "streams[1].values", "linear.*int32", lambda: [good(), good(values=torch.ones(3, 1, dtype=torch.int32))]),
-        bad(INVALID, "streams[0].method", "columns 3 to 4", lambda: [good(method=[("linear", 0, 3)])]),
-        bad(INVALID, "streams[0].method", "overlaps", lambda: [good(method=[("linear", 0, 3), ("next", 2, 4)])]),
-        bad(INVALID, "streams[0].method", "name, start, end", lambda: [good(method=[("linear", 0)])]),
-        bad(INVALID, "streams[0].method", "expected one of.*slerp.*spline", lambda: [good(method="spline")]),
-        bad(INVALID, "streams[0].values", "slerp takes 4 columns.*5", lambda: [good(values=torch.ones(3, 5), method="slerp")]),
-        bad(INVALID, "streams[0].max_gap", "-1", lambda: [good(max_gap=-1.0)]),
-        bad(INVALID, "streams[1].lengths", "row 1.*9", lambda: [good(), good(lengths=torch.tensor([3, 9]))]),
-        bad(INVALID, "streams[1].times", "row 0.*index 2", lambda: [good(), good(times=torch.tensor([0.0, 2, 1]))]),
-        bad(INVALID, "streams[0].scale", "int8.*float32", lambda: [good(scale=2.0)]),
-        bad(INVALID, "streams[0].dim", "5 columns.*4", lambda: [good(dim=5)]),
-        bad(INVALID, "targets", "float32.*int64", lambda: [good()], torch.zeros(2, dtype=torch.int64)),
-        bad(INVALID, "out_dtype", "float.*int32", lambda: [good()], out_dtype=torch.int32),
-        bad(INVALID, "out_dtype", "dtype such as", lambda: [good()], out_dtype="floaty"),
-        bad(UNSUPPORTED, "extrapolate", "previous", lambda: [good(), good(method="previous")], extrapolate="linear"),
-        bad(INVALID, "targets", "row 1 index 0 is 9", lambda: [good()], torch.tensor([[0.5], [9.0]]), extrapolate="error"),
-        bad(INVALID, "target_lengths", "row 0 is 5", lambda: [good()], target_lengths=torch.tensor([5, 1])),
-    ],
-)  # fmt: skip
-def test_refused_by_name(error, argument, message, streams, targets, options):
-    with pytest.raises(error, match=message) as caught:
-        rc.fuse(streams(), TARGETS if targets is None else targets, **options)
-    assert caught.value.op == "fuse" and caught.value.argument == argument
-
-
-def test_streams_of_other_batches_are_named():
-    with pytest.raises(rc.InvalidArgument, match=r"batch of 2.*aligning streams\[\"leg\"\]"):
-        rc.fuse([good(name="arm", values=torch.ones(3, 4)), good(name="leg")], torch.ones(3, 2))
-
-
-@pytest.mark.parametrize(
-    ("options", "argument"),
-    [
-        ({"values": 1}, "times"),
-        ({"times": 1}, "values"),
-        ({}, "dim"),
-        ({"dim": -1}, "dim"),
-        ({"dim": 2, "name": 3}, "name"),
-    ],
-)
-def test_a_stream_needs_all_of_its_parts(options, argument):
-    with pytest.raises(rc.InvalidArgument) as caught:
-        rc.Stream(**options)
-    assert caught.value.argument == argument
 
 
 def test_numpy_in_numpy_out():

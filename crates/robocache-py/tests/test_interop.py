@@ -375,7 +375,53 @@ def test_torch_tensors_without_plain_memory(kind):
     with pytest.raises((rc.Unsupported, rc.InvalidArgument)) as caught:
         call()
     assert caught.value.argument == "values"
+    said = {"nested": "padded", "meta": "no data", "freed": ""}.get(kind, "to_dense")
+    assert said in str(caught.value), caught.value
     assert_works()
+
+
+def test_dtypes_that_only_torch_knows():
+    for dtype in (torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.complex64):
+        values = torch.ones(4, 3).to(dtype)
+        name = str(dtype).removeprefix("torch.")
+        assert_refused(
+            lambda v=values: rc.resample(v, TIMES, TARGETS), "Unsupported", "values", name
+        )
+
+
+def test_dates_say_how_they_become_nanoseconds():
+    dates = np.array(TIMES, "datetime64[us]")
+    call = lambda: rc.resample(VALUES, dates, TARGETS)  # noqa: E731
+    refused = assert_refused(call, "Unsupported", "times", r"datetime64\[ns\].*int64")
+    assert "timedelta" not in str(refused)
+    in_nanoseconds = dates.astype("datetime64[ns]").astype("int64")
+    assert_same_bits(rc.resample(VALUES, in_nanoseconds, TARGETS * 1000), WANT)
+
+
+def test_streams_of_every_framework_in_one_call():
+    makers = [MAKERS[name] for name in ("torch", "numpy", "foreign", "list")] + [jnp.asarray]
+    want = np.concatenate([WANT.astype(np.float64)] * len(makers), axis=-1)
+    seconds = [x.astype(np.float32) for x in (TIMES, TARGETS)]  # JAX has no doubles of its own
+    for turn in range(len(makers)):
+        turned = makers[turn:] + makers[:turn]
+        streams = [rc.Stream(make(VALUES), np.array(seconds[0])) for make in turned]
+        out, valid, age = rc.fuse(
+            streams, seconds[1], out_dtype="float64", return_valid=True, return_age=True
+        )
+        kind = type(turned[0](VALUES))
+        kind = np.ndarray if kind in (list, Foreign) else kind
+        assert all(isinstance(result, kind) for result in (out, valid, age)), kind
+        np.testing.assert_allclose(np.asarray(out), want, rtol=2e-6)
+        assert np.asarray(valid).dtype == np.bool_ and np.asarray(age).dtype == np.float32
+
+
+def test_jax_streams_in_jax_out():
+    values, other = jnp.asarray(VALUES), jnp.asarray(VALUES[..., :2]).astype(jnp.bfloat16)
+    times, targets = (jnp.asarray(x, jnp.float32) for x in (TIMES, TARGETS))
+    made = rc.fuse([rc.Stream(values, times), rc.Stream(other, times, method="next")], targets)
+    assert isinstance(made, jax.Array) and made.dtype == jnp.float32 and made.shape == (2, 5, 5)
+    plain = rc.resample(VALUES, np.asarray(times), np.asarray(targets))
+    np.testing.assert_array_equal(np.asarray(made)[..., :3], plain)
 
 
 def test_forward_mode_gradients_are_refused():

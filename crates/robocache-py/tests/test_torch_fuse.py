@@ -362,3 +362,25 @@ def test_what_has_no_gradient_is_refused_with_its_stream(name):
     streams, argument = [rc.Stream(**given)], f'streams["imu"].{name}'
     call = lambda: rc.fuse(streams, torch.arange(3.0))  # noqa: E731
     assert_refused(call, "Unsupported", argument, "values only", op="fuse")
+
+
+@pytest.mark.parametrize("op", ["fuse", "resample"])
+@pytest.mark.parametrize("functorch", [False, True])
+def test_the_gradient_of_a_gradient_is_refused_by_its_op(op, functorch):
+    arm, arm_times, _, _, targets = signals("cpu")
+
+    def loss(values):
+        if op == "fuse":
+            out = rc.fuse([rc.Stream(values, arm_times), rc.Stream(None, dim=2)], targets)
+        else:
+            out = rc.resample(values, arm_times, targets)
+        return out.square().sum()
+
+    def call():
+        if functorch:
+            return torch.func.grad(lambda x: torch.func.grad(loss)(x).square().sum())(arm)
+        values = arm.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(loss(values), values, create_graph=True)
+        return gradient.square().sum().backward()
+
+    assert_refused(call, "Unsupported", None, "double backward", op=op)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from robocache._arguments import device_of, whole
 from robocache._ops import fuse, resample
 from robocache._stream import Stream
 
@@ -21,19 +22,23 @@ def resample_trajectories(
         target_times: `[B,T]` or `[T]`.
         backend: None, or where the data lives: "cpu" or "cuda".
     """
-    return resample(source_data, source_times, target_times, device=backend)
+    device = device_of(backend, "resample_trajectories")
+    return resample(source_data, source_times, target_times, device=device)
 
 
 def resample_trajectories_chunked(
     source_data: Any,
     source_times: Any,
     target_times: Any,
-    max_memory_mb: int = 1024,
+    max_memory_mb: int | None = 1024,
     backend: Backend = None,
 ) -> Any:
-    """`resample` with `max_memory`, in MiB."""
-    budget = f"{max_memory_mb}MiB"
-    return resample(source_data, source_times, target_times, max_memory=budget, device=backend)
+    """`resample` with `max_memory` in MiB, None for any."""
+    op = "resample_trajectories_chunked"
+    device, budget = device_of(backend, op), None
+    if max_memory_mb is not None:
+        budget = f"{whole('max_memory_mb', max_memory_mb, 1, op=op)}MiB"
+    return resample(source_data, source_times, target_times, max_memory=budget, device=device)
 
 
 def fuse_multimodal(
@@ -48,4 +53,4 @@ def fuse_multimodal(
 ) -> Any:
     """`fuse` of three streams: values and stamps of each, then the targets."""
     streams = [Stream(s1, t1), Stream(s2, t2), Stream(s3, t3)]
-    return fuse(streams, targets, device=backend)
+    return fuse(streams, targets, device=device_of(backend, "fuse_multimodal"))

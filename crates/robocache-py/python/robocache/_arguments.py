@@ -102,3 +102,11 @@ def part(argument: str, value: Any) -> tuple[str, float]:
     if name not in ("train", "validation") or not 0 < share < 1:
         raise invalid(argument, f"{expected}, got {value!r}")
     return name, share
+
+
+def device_of(backend: Any, op: str) -> Any:
+    """`device=` for the `backend=` of older names."""
+    is_one = backend in ("cpu", "cuda") if isinstance(backend, str) else backend is None
+    if not is_one:
+        raise invalid("backend", f'expected None, "cpu" or "cuda", got {backend!r}', op)
+    return backend

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from robocache import _core, _ops
-from robocache._arguments import flag, invalid, whole
+from robocache._arguments import device_of, flag, invalid, whole
 from robocache._depth import DepthImage, op_of, tensors_of
 
 REDUCES_FEATURES = ("sum", "mean", "max", "min")
@@ -336,8 +336,6 @@ def voxelize_pointcloud(
     backend: str | None = None,
 ) -> Any:
     """The older name of `voxelize`: occupancy and counts in int32, `backend` for `device`."""
-    if backend not in (None, "cpu", "cuda"):
-        raise invalid("backend", f"expected cpu or cuda, got {backend!r}", "voxelize_pointcloud")
     reduces = mode in REDUCES_FEATURES
     return voxelize(
         points,
@@ -347,5 +345,5 @@ def voxelize_pointcloud(
         shape=grid_size,
         reduce=mode,
         dtype=None if reduces else "int32",
-        device=backend,
+        device=device_of(backend, "voxelize_pointcloud"),
     )

@@ -86,7 +86,7 @@ def as_dtype(given: Any, op: str, argument: str = "out_dtype") -> torch.dtype | 
     name = getattr(given, "__name__", str(given))
     found = getattr(torch, _SHORT.get(name, name), None)
     if not isinstance(found, torch.dtype):
-        refuse(InvalidArgument, op, argument, f"expected a dtype such as float32, got {given!r}")
+        refuse(InvalidArgument, op, argument, f'expected a dtype such as float32, got "{name}"')
     return found
 
 
@@ -180,6 +180,19 @@ def as_text(given: Any) -> str | None:
     return None if given is None else str(given)
 
 
+def as_device(given: Any, op: str) -> str | None:
+    """A device, also one alone in a list, as a text."""
+    if not isinstance(given, (list, tuple)):
+        return as_text(given)
+    if not given:
+        text = "expected a device or a list of some, got an empty list"
+        refuse(InvalidArgument, op, "device", text)
+    if len(given) > 1:
+        text = "several cannot be used where torch must see the call (gradients, torch.compile, "
+        refuse(Unsupported, op, "device", text + "modes, functorch, tensor subclasses)")
+    return as_text(given[0])
+
+
 def name_of_method(method: Any, op: str, argument: str = "method") -> str:
     """The method as a text, as a schema can hold it: `linear` or `linear:0:7,slerp:7:11`."""
     if method is None:
@@ -230,10 +243,12 @@ NOWHERE = "this op has no gradients"
 
 
 def no_second_gradient(op: str) -> Callable[..., Any]:
+    """The gradient of a gradient; `ctx.of` names the op whose it is, where several share one."""
+
     def backward(ctx: Any, *_: Any) -> Any:
-        raise Unsupported(
-            f"{op}: the gradient of a gradient (double backward) is not supported", op=op
-        )
+        name = getattr(ctx, "of", op)
+        text = f"{name}: the gradient of a gradient (double backward) is not supported"
+        raise Unsupported(text, op=name)
 
     return backward
 
@@ -303,15 +318,15 @@ def chosen(results: Sequence[Tensor], wanted: Sequence[bool]) -> Any:
 
 def common_batch(op: str, *tensors: tuple[str, Tensor | None, int]) -> Any:
     """The batch that (name, tensor, axes beside the batch) agree on; None without any."""
-    batch = None
+    batch, whose = None, ""
     for name, tensor, inner in tensors:
         if tensor is None or tensor.dim() == inner:
             continue
         size = tensor.shape[0]
         if batch is None or batch == 1:
-            batch = size
+            batch, whose = size, name
         elif size not in (1, batch):
-            raise invalid(name, f"batch of {size}, expected {batch}", op)
+            raise invalid(name, f"batch of {size}, but {whose} has a batch of {batch}", op)
     return batch
 
 

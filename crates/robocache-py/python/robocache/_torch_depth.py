@@ -17,6 +17,7 @@ from robocache._points import REDUCES_FEATURES, voxelize_backward
 from robocache._torch_arguments import (
     IN_FEATURES,
     as_data,
+    as_device,
     as_dtype,
     as_name,
     as_number,
@@ -128,7 +129,7 @@ def voxelize(
         0.0 if fill is None else as_number("fill", fill, _OP),
         return_counts,
         return_dropped,
-        as_text(device),
+        as_device(device, _OP),
         as_text(max_memory),
     )
     return chosen(results, (True, return_counts, return_dropped))
@@ -276,7 +277,12 @@ def group_points(
     refuse_options(_OP, stream=stream)
     grid = grid_of(origin, voxel_size, shape, _OP)
     return call(
-        "group_depth", *_image_of(image), *grid, max_voxels, as_text(device), as_text(max_memory)
+        "group_depth",
+        *_image_of(image),
+        *grid,
+        max_voxels,
+        as_device(device, _OP),
+        as_text(max_memory),
     )
 
 

@@ -17,6 +17,7 @@ from robocache._errors import InvalidArgument
 from robocache._stream import Stream
 from robocache._torch_arguments import (
     IN_VALUES,
+    as_device,
     as_dtype,
     as_factor,
     as_flag,
@@ -63,8 +64,8 @@ class _Streams:
         return repr(tuple(getattr(self, name) for name in self.__dataclass_fields__))
 
     def label(self, index: int) -> str:
-        """What errors call a stream, as the engine does."""
-        return _label(index, self.names[index])
+        """What errors call a stream."""
+        return _label(index, self.names)
 
     def columns(self, values: Sequence[Tensor]) -> list[int]:
         """The width of every stream."""
@@ -92,8 +93,11 @@ class _Streams:
         return found
 
 
-def _label(index: int, name: str | None) -> str:
-    return f"streams[{index}]" if name is None else f'streams["{name}"]'
+def _label(index: int, names: Sequence[str | None]) -> str:
+    """What errors call a stream, as the engine does: its place where another has the same name."""
+    name = names[index]
+    is_its_own = name is not None and list(names).count(name) == 1
+    return f'streams["{name}"]' if is_its_own else f"streams[{index}]"
 
 
 def _list_of(streams: Any, op: str) -> list[Stream]:
@@ -138,8 +142,9 @@ def fuse(
     refuse_gradients(op, IN_VALUES, targets=targets, target_lengths=target_lengths)
     values, others = [], [targets, *([] if target_lengths is None else [target_lengths])]
     present, methods, gaps = [], [], []
+    names = tuple(each.name for each in streams)
     for index, each in enumerate(streams):
-        label = _label(index, each.name)
+        label = _label(index, names)
         times = as_tensor(each.times, f"{label}.times", op)
         lengths = as_tensor(each.lengths, f"{label}.lengths", op)
         scale = as_factor(each.scale, op, f"{label}.scale")
@@ -158,7 +163,7 @@ def fuse(
     spec = _Streams(
         tuple(methods),
         tuple(each.dim for each in streams),
-        tuple(each.name for each in streams),
+        names,
         tuple(present),
         target_lengths is not None,
     )
@@ -172,7 +177,7 @@ def fuse(
         as_dtype(out_dtype, op),
         return_valid,
         return_age,
-        as_text(device),
+        as_device(device, op),
         as_text(max_memory),
         check,
     )
@@ -243,9 +248,12 @@ def _fuse_fake(
     spec = _Streams.of(streams)
     targets, target_lengths, parts = spec.split(others)
     tensors = [("targets", targets, 1), ("target_lengths", target_lengths, 0)]
-    tensors += [("values", tensor, 2) for tensor in values]
-    for times, lengths, _scale in parts:
-        tensors += [("times", times, 1), ("lengths", lengths, 0)]
+    left = iter(values)
+    for index, (times, lengths, _scale) in enumerate(parts):
+        label = spec.label(index)
+        if times is not None:
+            tensors += [(f"{label}.values", next(left), 2), (f"{label}.times", times, 1)]
+        tensors += [(f"{label}.lengths", lengths, 0)]
     batch = common_batch("fuse", *tensors)
     steps = with_batch(batch, targets.shape[-1])
     if out_dtype is None:
@@ -319,6 +327,7 @@ def _fuse_gradient(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Any, ...]:
                     method,
                     ctx.extrapolate,
                     ctx.check,
+                    "fuse",
                 )
                 if wanted
                 else None
@@ -329,9 +338,10 @@ def _fuse_gradient(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Any, ...]:
 
 def load_gradients(streams: Any, targets: Any, **options: Any) -> None:
     """Called by `warmup`, as `load_gradient` of each stream that wants a gradient."""
+    names = [each.name for each in streams]
     for index, each in enumerate(streams):
         given = {"method": each.method, "lengths": each.lengths, **options}
-        named = "fuse", f"{_label(index, each.name)}.values"
+        named = "fuse", f"{_label(index, names)}.values"
         load_gradient(each.values, each.times, targets, named=named, **given)
 
 

@@ -11,10 +11,10 @@ from robocache import _core
 from robocache._torch_arguments import (
     NOWHERE,
     as_data,
+    as_device,
     as_number,
     as_numbers,
     as_tensor,
-    as_text,
     as_whole,
     chosen,
     common_batch,
@@ -50,7 +50,7 @@ def transform_points(
     refuse_options(op, out=out, stream=stream)
     pose = as_tensor(pose, "pose", op)
     refuse_gradients(op, NOWHERE, points=points, pose=pose)
-    return call(op, as_data("points", points, op), pose, as_text(device))
+    return call(op, as_data("points", points, op), pose, as_device(device, op))
 
 
 def _transform_kernel(points: Tensor, pose: Tensor, device: str | None) -> Tensor:
@@ -93,7 +93,7 @@ def crop_box(
     refuse_gradients(op, NOWHERE, points=points, lengths=lengths)
     points = as_data("points", points, op)
     low, high = as_numbers("low", low, op), as_numbers("high", high, op)
-    results = call(op, points, lengths, low, high, compact, as_text(device), check)
+    results = call(op, points, lengths, low, high, compact, as_device(device, op), check)
     return chosen(results, (True, compact, compact))
 
 
@@ -165,7 +165,7 @@ def unproject(
     refuse_gradients(op, NOWHERE, depth=depth, intrinsics=intrinsics, extrinsics=extrinsics)
     depth = as_data("depth", depth, op)
     scale = as_number("depth_scale", depth_scale, op)
-    results = call(op, depth, intrinsics, extrinsics, scale, return_valid, as_text(device))
+    results = call(op, depth, intrinsics, extrinsics, scale, return_valid, as_device(device, op))
     return chosen(results, (True, return_valid))
 
 
@@ -239,7 +239,7 @@ def farthest_points(
     refuse_gradients(op, NOWHERE, points=points, lengths=lengths)
     points = as_data("points", points, op)
     k, start = as_whole("k", k, op), as_whole("start", start, op)
-    return call(op, points, lengths, k, start, as_text(device), check)
+    return call(op, points, lengths, k, start, as_device(device, op), check)
 
 
 def _farthest_kernel(

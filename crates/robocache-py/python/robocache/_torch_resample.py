@@ -11,6 +11,7 @@ from robocache import _core
 from robocache._torch_arguments import (
     IN_VALUES,
     as_data,
+    as_device,
     as_dtype,
     as_factor,
     as_flag,
@@ -86,7 +87,7 @@ def resample(
         as_seconds(max_gap, op),
         as_dtype(out_dtype, op),
         return_valid,
-        as_text(device),
+        as_device(device, op),
         as_text(max_memory),
         check,
     )
@@ -179,7 +180,7 @@ def _resample_gradient(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None
     result = None
     if ctx.needs_input_grad[0]:
         saved, grad = ctx.saved_tensors, grad.to(ctx.dtype)
-        result = call("resample_backward", grad, *saved, ctx.shape, *ctx.options)
+        result = call("resample_backward", grad, *saved, ctx.shape, *ctx.options, "resample")
     return (result, *(None,) * 13)
 
 
@@ -194,6 +195,7 @@ def _backward_kernel(
     method: str,
     extrapolate: str,
     check: bool,
+    of: str = "resample",
 ) -> Tensor:
     result: Tensor = _core.resample_backward(
         grad,
@@ -208,6 +210,10 @@ def _backward_kernel(
         check=check,
     )
     return result
+
+
+def _backward_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.of = inputs[-1]
 
 
 def _backward_fake(grad: Tensor, *arguments: Any) -> Tensor:
@@ -262,11 +268,13 @@ RESAMPLE = Op(
 RESAMPLE_BACKWARD = Op(
     name="resample_backward",
     schema="(Tensor grad, Tensor? values, Tensor times, Tensor targets, Tensor? lengths, "
-    "Tensor? target_lengths, SymInt[] shape, str method, str extrapolate, bool check) -> Tensor",
+    "Tensor? target_lengths, SymInt[] shape, str method, str extrapolate, bool check, "
+    'str of="resample") -> Tensor',
     kernel=_backward_kernel,
     fake=_backward_fake,
     inner={0: 2, 1: 2, 2: 1, 3: 1, 4: 0, 5: 0},
     backward=no_second_gradient("resample"),
+    setup_context=_backward_setup,
     of="resample",
     within="values",
     shape=6,

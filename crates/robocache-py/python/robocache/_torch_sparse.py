@@ -10,6 +10,7 @@ from torch import Tensor
 from robocache import _core
 from robocache._points import REDUCES_FEATURES, voxelize_backward
 from robocache._torch_arguments import (
+    as_device,
     as_dtype,
     as_name,
     as_text,
@@ -51,7 +52,7 @@ def group_points(
     refuse_options("voxelize", stream=stream)
     points, _, lengths = points_of(points, None, lengths)
     grid = grid_of(origin, voxel_size, shape)
-    options = as_text(device), as_text(max_memory), check
+    options = as_device(device, "voxelize"), as_text(max_memory), check
     return call("group_points", points, lengths, *grid, max_voxels, *options)
 
 

@@ -13,6 +13,7 @@ from robocache._points import voxelize_backward
 from robocache._torch_arguments import (
     IN_FEATURES,
     as_data,
+    as_device,
     as_dtype,
     as_name,
     as_number,
@@ -94,7 +95,7 @@ def voxelize(
         fill,
         return_counts,
         return_dropped,
-        as_text(device),
+        as_device(device, op),
         as_text(max_memory),
         check,
     )

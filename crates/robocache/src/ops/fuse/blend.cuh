@@ -7,10 +7,10 @@ namespace rc {
 
 template <class T> struct Real;
 template <> struct Real<float> {
-    static constexpr float PI = 3.14159274f, TWO_PI = 6.28318548f;
+    static constexpr float PI = 3.14159274f, TWO_PI = 6.28318548f, NO_ANGLE = 0x1p24f;
 };
 template <> struct Real<double> {
-    static constexpr double PI = 3.141592653589793, TWO_PI = 6.283185307179586;
+    static constexpr double PI = 3.141592653589793, TWO_PI = 6.283185307179586, NO_ANGLE = 0x1p53;
 };
 
 inline float round_down(float x) { return floorf(x); }
@@ -201,7 +201,7 @@ template <class T> T second_column(T first, T second, const T* factors) {
 template <class T> T wrap(T angle) {
     typedef Real<T> R;
     const T turns = round_down((angle + R::PI) / R::TWO_PI);
-    const T near = fma(-turns, R::TWO_PI, angle);
+    const T near = size_of(angle) < R::NO_ANGLE ? fma(-turns, R::TWO_PI, angle) : T(__int_as_float(0x7fc00000));
     if (near < -R::PI) return near + R::TWO_PI;
     if (near >= R::PI) return near - R::TWO_PI;
     return near;

@@ -23,6 +23,8 @@ pub(in crate::ops) trait Real:
     const NAN: Self;
     const PI: Self;
     const TWO_PI: Self;
+    /// From here on neighbours are 2 and more apart: such a number says nothing about an angle.
+    const NO_ANGLE: Self;
     /// What two quaternions, with their lengths and their product, are multiplied with; see [`slerp`].
     fn along_arc(a: [Self; 4], b: [Self; 4], lengths: [Self; 2], product: Self, weight: Self) -> [Self; 2];
     fn of(x: f64) -> Self;
@@ -69,6 +71,7 @@ macro_rules! real {
             const NAN: Self = $type::NAN;
             const PI: Self = std::$type::consts::PI;
             const TWO_PI: Self = std::$type::consts::TAU;
+            const NO_ANGLE: Self = (1u64 << $type::MANTISSA_DIGITS) as $type;
             #[inline(always)]
             fn of(x: f64) -> Self {
                 x as $type
@@ -250,11 +253,12 @@ pub(super) fn second_column<T: Real>(first: T, second: T, factors: [T; 3]) -> T 
     (-factors[1]).mul_add(first * factors[0], second) * factors[2]
 }
 
-/// The same angle in [−π, π), where a turn is 2π as this type has it: π itself becomes −π exactly.
+/// The same angle in [−π, π), where a turn is 2π as this type has it: π itself becomes −π exactly. NaN where the
+/// number is too large to hold an angle, for which the turns could not be counted either.
 #[inline(always)]
 pub(super) fn wrap<T: Real>(angle: T) -> T {
     let turns = ((angle + T::PI) / T::TWO_PI).floor();
-    let near = (-turns).mul_add(T::TWO_PI, angle);
+    let near = if angle.abs() < T::NO_ANGLE { (-turns).mul_add(T::TWO_PI, angle) } else { T::NAN };
     if near < -T::PI {
         near + T::TWO_PI
     } else if near >= T::PI {
@@ -400,6 +404,17 @@ mod tests {
         assert_eq!(angle(0.0f32, -std::f32::consts::PI, 0.5), -std::f32::consts::FRAC_PI_2);
         assert!((angle(3.0, -3.0, 0.5).abs() - PI).abs() < 1e-15);
         assert!(wrap(f64::INFINITY).is_nan());
+        let (pi, most) = (std::f32::consts::PI, f32::NO_ANGLE);
+        let mut x = most.next_down();
+        while x > 1e6 {
+            assert!((-pi..pi).contains(&wrap(x)) && (-pi..pi).contains(&wrap(-x)), "{x} became {}", wrap(x));
+            x *= 0.9999;
+        }
+        for x in [most, 1e9, 1e30] {
+            assert!(wrap(x).is_nan() && wrap(-x).is_nan() && angle(0.0, x, 0.5).is_nan());
+            assert_eq!(angle(1.0, x, 0.0), 1.0);
+        }
+        assert!(wrap(f64::NO_ANGLE).is_nan() && (-PI..PI).contains(&wrap(f64::NO_ANGLE.next_down())));
     }
 
     #[test]

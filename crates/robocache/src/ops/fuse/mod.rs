@@ -17,7 +17,10 @@ pub(in crate::ops) use cuda::align;
 pub(crate) use cuda::{KERNELS, describe as describe_finding};
 pub(in crate::ops) use mixed::mixed_job;
 
-use super::resample::{Batch, Dims as StreamDims, Extrapolate, Method, Methods, Resample, Scale};
+use super::resample::{
+    Batch, Dims as StreamDims, Extrapolate, Method, Methods, Resample, Scale, check_gap, check_scale, with_unit,
+};
+use super::rows::check_lengths;
 use crate::cuda::Launcher;
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Error, Op, OutputSpec, Outputs, Result, ensure};
@@ -128,9 +131,11 @@ impl<'a> Fuse<'a> {
         dims.batch == 0 || dims.targets == 0 || (dims.width == 0 && !self.return_valid && !self.return_age)
     }
 
-    /// A stream's name in errors.
+    /// A stream's name in errors; its place where another has the same.
     fn label(&self, index: usize) -> String {
-        match self.streams.get(index).and_then(|stream| stream.name.as_ref()) {
+        let name = self.streams.get(index).and_then(|stream| stream.name.as_ref());
+        let has_it = |stream: &&Stream<'_>| stream.name.as_ref() == name;
+        match name.filter(|_| self.streams.iter().filter(has_it).count() == 1) {
             Some(name) => format!("streams[{name:?}]"),
             None => format!("streams[{index}]"),
         }
@@ -199,6 +204,61 @@ impl<'a> Fuse<'a> {
     }
 }
 
+/// The batch that all streams agree on, and the stream that it is from.
+#[derive(Default)]
+struct Agreed {
+    batch: Batch,
+    stream: Option<usize>,
+}
+
+impl Fuse<'_> {
+    /// Takes in a tensor of a stream.
+    fn agree(
+        &self,
+        agreed: &mut Agreed,
+        index: usize,
+        (name, tensor, inner): (&'static str, &TensorRef<'_>, usize),
+    ) -> Result<()> {
+        let before = agreed.batch.size;
+        let result = agreed.batch.add(name, tensor, inner);
+        if agreed.batch.size != before {
+            agreed.stream = Some(index);
+        }
+        result.map(drop).map_err(|error| match (before, agreed.stream) {
+            (Some((size, other)), Some(stream)) if stream != index => {
+                let whose = self.label(stream);
+                let given = tensor.shape()[0];
+                Error::invalid(name, format!("batch of {given}, but {whose}.{other} has a batch of {size}"))
+            }
+            _ => error,
+        })
+    }
+
+    /// Refuses stamps of another type than the targets have, unless all streams agree on it: then it is the
+    /// targets' fault, as in `resample`.
+    fn check_stamps(&self, times: &TensorRef<'_>) -> Result<()> {
+        let (stamps, targets) = (times.dtype(), self.targets.dtype());
+        let as_targets = |stream: &Stream<'_>| stream.samples.is_some_and(|(_, times)| times.dtype() == targets);
+        ensure!(
+            stamps == targets || !self.streams.iter().any(as_targets),
+            "times",
+            "expected {} like the targets, got {}",
+            with_unit(targets),
+            with_unit(stamps)
+        );
+        Ok(())
+    }
+
+    /// What is said about a stream without samples must fit as it would with some.
+    fn check_missing(&self, agreed: &mut Agreed, index: usize, stream: &Stream<'_>) -> Result<()> {
+        check_gap(stream.max_gap)?;
+        check_scale(stream.scale.as_ref(), stream.dim)?;
+        stream.method.ranges("dim", stream.dim)?;
+        check_lengths(stream.lengths, &mut Batch::default())?;
+        stream.lengths.map_or(Ok(()), |lengths| self.agree(agreed, index, ("lengths", &lengths, 0)))
+    }
+}
+
 impl<'a> Op for Fuse<'a> {
     const NAME: &'static str = "fuse";
     type Dims = Dims<'a>;
@@ -224,38 +284,41 @@ impl<'a> Op for Fuse<'a> {
         ensure!((1..=MOST_STREAMS).contains(&count), "streams", "expected 1 to {MOST_STREAMS} streams, got {count}");
         self.targets.layout().expect_rank("targets", &[1, 2], "[B,T] or [T]")?;
         let dtype = self.result_dtype()?;
-        let mut batch = Batch::default();
-        batch.add("targets", &self.targets, 1)?;
+        let mut agreed = Agreed::default();
+        agreed.batch.add("targets", &self.targets, 1)?;
         if let Some(lengths) = &self.target_lengths {
             lengths.layout().expect_rank("target_lengths", &[0, 1], "[B]")?;
-            batch.add("target_lengths", lengths, 0)?;
+            agreed.batch.add("target_lengths", lengths, 0)?;
         }
         let (mut parts, mut column) = (Vec::with_capacity(count), 0usize);
         for (index, stream) in self.streams.iter().enumerate() {
             let blame = |error| self.blame(index, error);
             let mut width = stream.dim;
             if let Some(samples) = stream.samples {
+                self.check_stamps(&samples.1).map_err(blame)?;
                 let mut op = self.stream_op(stream, samples, dtype);
                 let dims = op.check().map_err(blame)?;
-                batch.add("values", &op.values, 2).map_err(blame)?;
-                batch.add("times", &op.times, 1).map_err(blame)?;
+                self.agree(&mut agreed, index, ("values", &op.values, 2)).map_err(blame)?;
+                self.agree(&mut agreed, index, ("times", &op.times, 1)).map_err(blame)?;
                 if let Some(lengths) = &op.lengths {
-                    batch.add("lengths", lengths, 0).map_err(blame)?;
+                    self.agree(&mut agreed, index, ("lengths", lengths, 0)).map_err(blame)?;
                 }
                 op.out_dtype = Some(dtype);
                 width = dims.width;
                 parts.push(Part { stream: Some((op, dims)), column, width });
             } else {
+                self.check_missing(&mut agreed, index, stream).map_err(blame)?;
                 parts.push(Part { stream: None, column, width });
             }
             column = column.checked_add(width).ok_or_else(|| Error::invalid("streams", "too many columns"))?;
         }
-        let size = batch.size.map_or(1, |(size, _)| size);
+        let batch = agreed.batch.size;
+        let size = batch.map_or(1, |(size, _)| size);
         for (_, dims) in parts.iter_mut().filter_map(|part| part.stream.as_mut()) {
             dims.batch = size;
         }
         let targets = self.targets.shape().last().copied().unwrap_or(0);
-        Ok(Dims { has_batch: batch.size.is_some(), batch: size, targets, width: column, dtype, parts })
+        Ok(Dims { has_batch: batch.is_some(), batch: size, targets, width: column, dtype, parts })
     }
 
     fn outputs(&self, dims: &Dims<'a>) -> Result<Vec<OutputSpec>> {

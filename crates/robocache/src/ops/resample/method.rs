@@ -138,14 +138,19 @@ impl Methods {
     }
 
     /// The ranges in order of columns, neighbours of one method as one; refuses what does not cover
-    /// `width` columns exactly once.
-    pub(crate) fn ranges(&self, width: usize) -> Result<Vec<ColumnRange>> {
+    /// `width` columns exactly once. `whose` is the argument that has the columns.
+    pub(crate) fn ranges(&self, whose: &'static str, width: usize) -> Result<Vec<ColumnRange>> {
+        let nothing_covers = |start: usize, end: usize| {
+            let columns =
+                if end - start == 1 { format!("column {start}") } else { format!("columns {start} to {}", end - 1) };
+            Error::invalid("method", format!("no range covers {columns}"))
+        };
         let given = match self {
             Self::One(method) => {
                 let columns = method.columns();
                 ensure!(
                     width.is_multiple_of(columns),
-                    "values",
+                    whose,
                     "{method} takes {columns} columns at a time, got {width} columns"
                 );
                 return Ok(vec![ColumnRange { method: *method, start: 0, end: width }]);
@@ -176,11 +181,15 @@ impl Methods {
                     continue;
                 }
             }
-            ensure!(range.start == covered, "method", "no range covers the columns {covered} to {}", range.start);
+            if range.start != covered {
+                return Err(nothing_covers(covered, range.start));
+            }
             covered = range.end;
             merged.push(range);
         }
-        ensure!(covered == width, "method", "no range covers the columns {covered} to {width}");
+        if covered != width {
+            return Err(nothing_covers(covered, width));
+        }
         Ok(merged)
     }
 }
@@ -224,7 +233,7 @@ mod tests {
 
     fn ranges(given: &[(Method, usize, usize)], width: usize) -> Result<Vec<ColumnRange>> {
         let ranges = given.iter().map(|&(method, start, end)| ColumnRange { method, start, end });
-        Methods::Ranges(ranges.collect()).ranges(width)
+        Methods::Ranges(ranges.collect()).ranges("values", width)
     }
 
     #[test]
@@ -236,10 +245,10 @@ mod tests {
         let refused = [
             (ranges(&[(Linear, 0, 7), (Slerp, 6, 10)], 10), "(\"slerp\", 6, 10) overlaps (\"linear\", 0, 7)"),
             (ranges(&[(Linear, 0, 3), (Linear, 2, 5)], 5), "(\"linear\", 2, 5) overlaps (\"linear\", 0, 3)"),
-            (ranges(&[(Linear, 0, 3), (Previous, 4, 5)], 5), "no range covers the columns 3 to 4"),
-            (ranges(&[(Linear, 1, 5)], 5), "no range covers the columns 0 to 1"),
-            (ranges(&[(Linear, 0, 4)], 5), "no range covers the columns 4 to 5"),
-            (ranges(&[], 5), "no range covers the columns 0 to 5"),
+            (ranges(&[(Linear, 0, 3), (Previous, 4, 5)], 5), "no range covers column 3"),
+            (ranges(&[(Linear, 1, 5)], 5), "no range covers column 0"),
+            (ranges(&[(Linear, 0, 4)], 5), "no range covers column 4"),
+            (ranges(&[], 5), "no range covers columns 0 to 4"),
             (ranges(&[(Linear, 0, 6)], 5), "(\"linear\", 0, 6) ends after the last of 5 columns"),
             (ranges(&[(Slerp, 0, 5)], 5), "(\"slerp\", 0, 5) has 5 columns, but slerp takes 4 at a time"),
             (ranges(&[(Rot6d, 0, 3), (Linear, 3, 5)], 5), "(\"rot6d\", 0, 3) has 3 columns"),

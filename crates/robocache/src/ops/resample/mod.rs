@@ -135,18 +135,15 @@ impl<'a> Resample<'a> {
 
     fn check_options(&self) -> Result<()> {
         let (dtype, extrapolate) = (self.values.dtype(), self.extrapolate);
-        if let Some(scale) = &self.scale {
+        if self.scale.is_some() {
             let stores = dtype == DType::I8 || dtype.is_stored();
             ensure!(stores, "scale", "is for values stored as int8 or float8, got {dtype}");
-            if let Scale::Columns(scale) = scale {
-                ensure!(scale.dtype() == DType::F32, "scale", "expected float32, got {}", scale.dtype());
-            }
         }
         for method in self.method.each() {
             ensure!(
                 self.is_float() || method.copies(),
                 "values",
-                "{method} blends samples, which {dtype} cannot hold; use nearest, previous or next"
+                "{method} blends samples, which {dtype} cannot hold; use nearest, previous or next, or convert to floats"
             );
             if extrapolate == Extrapolate::Linear && !method.extrapolates() {
                 let message = format!("{method} cannot extrapolate linearly; use clamp");
@@ -164,9 +161,7 @@ impl<'a> Resample<'a> {
             "extrapolate",
             "{result} has no NaN; use clamp or error"
         );
-        if let Some(gap) = self.max_gap {
-            ensure!(gap >= 0.0, "max_gap", "expected seconds, 0 or more, got {gap}");
-        }
+        check_gap(self.max_gap)?;
         let stamps = self.times.dtype();
         ensure!(
             matches!(stamps, DType::I64 | DType::F64 | DType::F32),
@@ -174,7 +169,7 @@ impl<'a> Resample<'a> {
             "stamps are int64 nanoseconds, float64 or float32 seconds, got {stamps}"
         );
         let targets = self.targets.dtype();
-        ensure!(targets == stamps, "targets", "expected {stamps} like times, got {targets}");
+        ensure!(targets == stamps, "targets", "expected {} like times, got {}", with_unit(stamps), with_unit(targets));
         for (name, lengths) in [("lengths", &self.lengths), ("target_lengths", &self.target_lengths)] {
             if let Some(lengths) = lengths {
                 let dtype = lengths.dtype();
@@ -183,6 +178,33 @@ impl<'a> Resample<'a> {
         }
         Ok(())
     }
+}
+
+/// The type of stamps or targets with its unit, for messages.
+pub(in crate::ops) fn with_unit(stamps: DType) -> String {
+    match stamps {
+        DType::I64 => format!("{stamps} nanoseconds"),
+        DType::F32 | DType::F64 => format!("{stamps} seconds"),
+        _ => stamps.to_string(),
+    }
+}
+
+/// Refuses seconds that no gap can have.
+pub(in crate::ops) fn check_gap(max_gap: Option<f64>) -> Result<()> {
+    let gap = max_gap.unwrap_or(0.0);
+    ensure!(gap >= 0.0, "max_gap", "expected seconds, 0 or more, got {gap}");
+    Ok(())
+}
+
+/// Refuses factors that are not one for all columns or one for each.
+pub(in crate::ops) fn check_scale(scale: Option<&Scale<'_>>, width: usize) -> Result<()> {
+    if let Some(Scale::Columns(scale)) = scale {
+        ensure!(scale.dtype() == DType::F32, "scale", "expected float32, got {}", scale.dtype());
+        scale.layout().expect_rank("scale", &[0, 1], "a number or [D]")?;
+        let columns = scale.layout().count();
+        ensure!(columns == 1 || columns == width, "scale", "expected 1 or {width} numbers, got {columns}");
+    }
+    Ok(())
 }
 
 /// Where `valid` goes, with its strides; null when it was not asked for.
@@ -227,11 +249,7 @@ impl Op for Resample<'_> {
         let [.., samples, width] = *self.values.shape() else {
             return Err(Error::invalid("values", "expected [B,S,D] or [S,D]"));
         };
-        if let Some(Scale::Columns(scale)) = &self.scale {
-            scale.layout().expect_rank("scale", &[0, 1], "a number or [D]")?;
-            let columns = scale.layout().count();
-            ensure!(columns == 1 || columns == width, "scale", "expected 1 or {width} numbers, got {columns}");
-        }
+        check_scale(self.scale.as_ref(), width)?;
         let (stamps, targets) = (last(self.times.shape()), last(self.targets.shape()));
         ensure!(samples > 0, "values", "no samples: shape {:?}", self.values.shape());
         ensure!(
@@ -251,7 +269,7 @@ impl Op for Resample<'_> {
             target_strides: strides(&self.targets),
             length_stride: self.lengths.map_or(0, |lengths| strides::<1>(&lengths)[0]),
             target_length_stride: self.target_lengths.map_or(0, |lengths| strides::<1>(&lengths)[0]),
-            ranges: self.method.ranges(width)?,
+            ranges: self.method.ranges("values", width)?,
         })
     }
 
