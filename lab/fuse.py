@@ -2,7 +2,8 @@
 
 Every contender is checked before it is timed: fuse and torch against a float64 NumPy oracle, the
 methods on a GPU against the CPU. Bytes: each touched input row once, each output once, stamps and
-targets once. Floor: bytes over the bandwidth of a plain copy that is measured in the same run.
+targets once. Floor: bytes over the bandwidth of a plain copy that is measured in the same run. The
+promise of performance.md counts every sample, touched or not: both fractions are recorded.
 """
 
 from __future__ import annotations
@@ -207,6 +208,7 @@ def measure(rc: ModuleType, index: int, args: argparse.Namespace, copy: Copy) ->
         "floor_us": moved / bandwidth * 1e6,
         "copy_gb_s": bandwidth / 1e9,
         "copy_fraction": moved / own / bandwidth,
+        "copy_fraction_of_all": source.bytes() / own / bandwidth,
         "other_cores": others[0] if others else None,
         "times": {k: {n: s.json() for n, s in spreads.items()} for k, spreads in times.items()},
         "own_us": own * 1e6,
@@ -237,7 +239,8 @@ def judge(rows: list[dict[str, Any]], device: str) -> None:
         targets = []
         times = row["times"]
         if device == "cuda" and row["row"] == "fuse B=2048":
-            targets.append(Target("of the copy bandwidth", row["copy_fraction"], 0.85, True))
+            of_all = row["copy_fraction_of_all"]
+            targets.append(Target("of the copy bandwidth, all samples", of_all, 0.85, True))
         if device == "cuda" and row["row"] == "fuse B=4":
             us = times["graph_hot"]["robocache_out"]["median_us"]
             targets.append(Target("graph replay", us, 5.0, False, " us"))
@@ -271,10 +274,10 @@ def report(rows: list[dict[str, Any]], device: str) -> None:
     for kind in ["call"] if device == "cpu" else ["graph_hot", "graph_cold", "call", "host"]:
         print(f"\n{kind}, median in us")
         lines = [
-            [row["row"], number(row["floor_us"]), *(number((row["times"][kind].get(n) or {}).get("median_us")) for n in contenders), number(row["copy_fraction"], 2)]
+            [row["row"], number(row["floor_us"]), *(number((row["times"][kind].get(n) or {}).get("median_us")) for n in contenders), number(row["copy_fraction"], 2), number(row["copy_fraction_of_all"], 2)]
             for row in rows
         ]  # fmt: skip
-        print_table(["row", "floor", *contenders, "of copy"], lines)
+        print_table(["row", "floor", *contenders, "of copy", "of all"], lines)
     print()
     for row in rows:
         for target in row["targets"]:

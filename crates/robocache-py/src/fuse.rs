@@ -88,7 +88,7 @@ impl<'py> FuseStream<'py> {
 fn label(list: &[FuseStream<'_>], index: usize) -> String {
     let name = list.get(index).and_then(|stream| stream.name.as_ref());
     let is_its_own = list.iter().filter(|stream| stream.name.as_ref() == name).count() == 1;
-    name.filter(|_| is_its_own).map_or_else(|| format!("streams[{index}]"), |name| format!("streams[{name:?}]"))
+    name.filter(|_| is_its_own).map_or_else(|| format!("streams[{index}]"), |name| format!("streams[\"{name}\"]"))
 }
 
 /// Several streams at the same targets, side by side in one tensor.

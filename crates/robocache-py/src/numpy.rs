@@ -99,7 +99,7 @@ fn view<'py>(name: &'static str, array: &Bound<'py, PyAny>) -> Result<Option<Des
         let _ = PyErr::take(py);
         return Err(Error::new(ErrorKind::Unsupported, "unknown array interface"));
     };
-    let dtype = dtype_of(array, interface)?;
+    let dtype = dtype_of(name, array, interface)?;
     let item_size = dtype.size() as isize;
     if interface.flags & NATIVE_ORDER == 0 {
         return Ok(None);
@@ -125,7 +125,7 @@ fn view<'py>(name: &'static str, array: &Bound<'py, PyAny>) -> Result<Option<Des
     Ok(Some(Described { description, read_only: interface.flags & WRITEABLE == 0, keep: Keep::Nothing }))
 }
 
-fn dtype_of(array: &Bound<'_, PyAny>, interface: &ArrayInterface) -> Result<DType> {
+fn dtype_of(argument: &'static str, array: &Bound<'_, PyAny>, interface: &ArrayInterface) -> Result<DType> {
     #[expect(clippy::cast_sign_loss, reason = "a type code is an ASCII letter")]
     let dtype = match (interface.kind as u8, interface.item_size) {
         (b'f', 2) => DType::F16,
@@ -150,11 +150,10 @@ fn dtype_of(array: &Bound<'_, PyAny>, interface: &ArrayInterface) -> Result<DTyp
             if let Some(&dtype) = own.iter().find(|dtype| dtype.name() == name) {
                 return Ok(dtype);
             }
-            let hint = match interface.kind as u8 {
-                b'M' => "; as nanoseconds: .astype(\"datetime64[ns]\").astype(\"int64\")",
-                b'm' => "; as nanoseconds: .astype(\"timedelta64[ns]\").astype(\"int64\")",
-                _ => "",
-            };
+            let is_time = matches!(argument, "times" | "targets") && matches!(interface.kind as u8, b'M' | b'm');
+            let class = name.split('[').next().unwrap_or_default();
+            let as_numbers = format!("; as nanoseconds: .astype(\"{class}[ns]\").astype(\"int64\")");
+            let hint = if is_time { as_numbers.as_str() } else { "" };
             return Err(Error::new(ErrorKind::Unsupported, format!("dtype {name} is not supported{hint}")));
         }
     };

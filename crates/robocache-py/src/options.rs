@@ -106,7 +106,7 @@ pub(crate) fn dtype(argument: &'static str, value: Option<&Bound<'_, PyAny>>) ->
     let name = name.strip_prefix("torch.").unwrap_or(&name);
     let own = DType::ALL.iter().map(|dtype| (dtype.name(), *dtype));
     let found = own.chain(SHORT).find(|(known, _)| *known == name).map(|(_, dtype)| dtype);
-    found.map(Some).ok_or_else(|| Error::invalid(argument, format!("expected a dtype such as float32, got {name:?}")))
+    found.map(Some).ok_or_else(|| Error::invalid(argument, format!("expected a dtype such as float32, got \"{name}\"")))
 }
 
 /// Reads one of an enumeration's names.
@@ -145,18 +145,11 @@ pub(crate) fn device(value: Option<&Bound<'_, PyAny>>, data: Device) -> Result<(
     let Some(value) = value else {
         return Ok(());
     };
-    if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
-        let refused = |text: &str| Error::invalid("device", format!("expected a device or a list of some, got {text}"));
-        let length = value.len().map_err(|_| refused(&type_name(value)))?;
-        if length <= 1 {
-            let only = value.get_item(0).map_err(|_| refused("an empty list"))?;
-            return self::device(Some(&only), data);
-        }
-        return Err(match no_gpu(value.py()) {
-            Some(reason) => Error::new(ErrorKind::NoDevice, format!("no GPU is usable: {reason}")),
-            None => Error::new(ErrorKind::Unsupported, "several devices are not implemented yet; pass one"),
-        }
-        .argument("device"));
+    let is_list = |value: &Bound<'_, PyAny>| value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>();
+    let only = if is_list(value) { only_device(value)? } else { value.clone() };
+    let value = &only;
+    if value.is_none() || is_list(value) {
+        return Err(Error::invalid("device", format!("expected devices in a list, got {}", type_name(value))));
     }
     let text = value.str().map(|text| text.to_string_lossy().into_owned()).unwrap_or_default();
     if text == "auto" {
@@ -187,6 +180,18 @@ pub(crate) fn device(value: Option<&Bound<'_, PyAny>>, data: Device) -> Result<(
         }
         _ => Err(Error::invalid("device", format!("the data lives on {data}, so it cannot run on {wanted}"))),
     }
+}
+
+/// The device of a list of one.
+fn only_device<'py>(list: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+    if list.len().unwrap_or(0) > 1 {
+        return Err(match no_gpu(list.py()) {
+            Some(reason) => Error::new(ErrorKind::NoDevice, format!("no GPU is usable: {reason}")),
+            None => Error::new(ErrorKind::Unsupported, "several devices are not implemented yet; pass one"),
+        }
+        .argument("device"));
+    }
+    list.get_item(0).map_err(|_| Error::invalid("device", "expected a device or a list of some, got an empty list"))
 }
 
 /// Why there is no GPU, if there is none.

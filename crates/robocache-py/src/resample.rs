@@ -20,7 +20,8 @@ use crate::{errors, options, output};
 ///     targets: `[B,T]` or `[T]`, in any order, of the type of `times`.
 ///     method: "linear", "nearest" (a tie takes the earlier sample), "previous", "next", "cubic"
 ///         (monotone, PCHIP), "slerp" (quaternions xyzw, four columns each, along the shorter arc,
-///         unit length), "angle" (around the shorter way, in [-pi, pi)), "rot6d" (six columns each,
+///         unit length), "angle" (around the shorter way, in [-pi, pi); NaN for numbers too large to hold an
+///         angle: 2**24 and more, of float64 2**53), "rot6d" (six columns each,
 ///         blended and made orthonormal again), or column ranges that cover every column once:
 ///         `[("linear", 0, 7), ("slerp", 7, 11), ("previous", 11, 12)]`.
 ///     extrapolate: "clamp", "linear" (the line through the two outermost samples, only with "linear"

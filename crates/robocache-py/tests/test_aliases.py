@@ -42,7 +42,10 @@ def test_fuse_multimodal():
 def test_any_memory():
     values, times = stream(9, 3)
     want = rc.resample(values, times, TARGETS)
-    for options in ({}, {"max_memory_mb": None}, {"max_memory_mb": np.int64(7)}):
+    for options in (
+        {},
+        *({"max_memory_mb": size} for size in (None, np.int64(7), 0.5, 2**31, "64")),
+    ):
         got = rc.resample_trajectories_chunked(values, times, TARGETS, **options)
         np.testing.assert_array_equal(got, want)
 
@@ -85,7 +88,7 @@ def test_aliases_in_a_compiled_function_and_with_gradients():
 
 def test_what_cannot_be_is_refused_by_its_own_name():
     values, times = stream(9, 3)
-    for memory in (0, -1, 2.5, "all", True):
+    for memory in (0, -1, float("nan"), float("inf"), "all", True, [1]):
         with pytest.raises(rc.InvalidArgument, match="max_memory_mb"):
             rc.resample_trajectories_chunked(values, times, TARGETS, max_memory_mb=memory)
     calls = [
@@ -97,5 +100,11 @@ def test_what_cannot_be_is_refused_by_its_own_name():
         with pytest.raises(rc.InvalidArgument, match=r"cpu.*cuda.*got") as caught:
             call(backend)
         assert caught.value.argument == "backend"
-    with pytest.raises(rc.RoboCacheError, match="device"):
+    with pytest.raises(rc.RoboCacheError, match=r"cuda:0|lives on the CPU"):
         rc.resample_trajectories(values, times, TARGETS, backend="cuda")
+    # torch.compile cannot trace how an error is made, so there the engine tells.
+    tensors = [torch.tensor(x) for x in (values, times, TARGETS)]
+    for wrong in ({"backend": "tpu"}, {"max_memory_mb": 0}):
+        compiled = torch.compile(rc.resample_trajectories_chunked, backend="eager", fullgraph=True)
+        with pytest.raises(rc.InvalidArgument, match=r"tpu|max_memory"):
+            compiled(*tensors, **wrong)

@@ -185,6 +185,10 @@ def test_angles_of_many_turns_are_in_the_circle_or_nan(device, dtype):
         if size == 100.0:
             ends = values.double().numpy()
             assert np.abs(np.sin(got[[0, 3]]) - np.sin(ends)).max() < 1e-2
+    # Both hold an angle, but what lies between them does not.
+    apart = torch.tensor([[-0.75], [0.75]]).to(dtype) * limit
+    got = run(device, apart, [0.0, 1.0], [0.0, 0.5, 1.0], method="angle")
+    assert np.isnan(got[:, 0]).tolist() == [False, True, False]
     zero = torch.zeros((1, 2), dtype=dtype)
     far = torch.cat([zero, torch.full_like(zero, 1e30)])
     got = run(device, far, [0.0, 1.0], [0.0, 0.5, 1.0], method="angle")

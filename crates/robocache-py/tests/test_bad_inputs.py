@@ -391,6 +391,10 @@ def test_devices_in_lists(wanted):
     for device in ("cpu", ["cpu"], (torch.device("cpu"),)):
         assert torch.equal(rc.resample(values, times, times, device=device), values)
     refused("InvalidArgument", "device", "empty list", values, times, times, device=[])
+    within_itself = []
+    within_itself.append(within_itself)
+    for device, given in (([["cpu"]], "list"), ([None], "NoneType"), (within_itself, "list")):
+        refused("InvalidArgument", "device", f"got {given}", values, times, times, device=device)
     refused("InvalidArgument", "device", "tpu", values, times, times, device=["tpu"])
     with pytest.raises(rc.RoboCacheError) as caught:
         rc.resample(values, times, times, device=["cuda:0", "cuda:1"])

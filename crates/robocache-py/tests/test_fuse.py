@@ -155,8 +155,7 @@ def test_ages_of_targets_that_are_no_times(device, kind):
     assert valid[0, :, 0].tolist() == [False, False, False, True, False]
     assert not valid[0, :, 1].any()
     assert (out[0, [0, 1, 3], :3] == 1).all() and out[0, [2, 4], :3].isnan().all()
-    # Nothing is missing before the end of a row; what is behind it holds nothing.
-    assert (out[0, :4, 3:] == 0).all()
+    assert (out[0, :, 3:] == 0).all(), "a missing stream is 0 in padding too"
 
 
 @pytest.mark.parametrize("device", ON)
@@ -175,6 +174,20 @@ def test_a_missing_modality_is_zero_and_never_valid(device, dtype):
     assert valid.tolist() == [[[False, True, False]] * 3] * 2
     alone = rc.fuse([rc.Stream(None, dim=4)], times)
     assert alone.shape == (3, 4) and alone.dtype == torch.float32 and not alone.any()
+
+
+@pytest.mark.parametrize("device", ON)
+def test_lengths_of_a_missing_modality_are_of_the_batch(device):
+    times = torch.arange(3.0, device=device)
+    lengths = torch.tensor([1, 2, 3], device=device)
+    there = rc.Stream(torch.ones(3, 4, device=device), times)
+    away = rc.Stream(
+        None, dim=6, lengths=lengths, max_gap=1, method=[("slerp", 0, 4), ("next", 4, 6)]
+    )
+    for call in (rc.fuse, torch.compile(rc.fuse, backend="eager", fullgraph=True)):
+        out, valid = call([there, away], times, return_valid=True)
+        assert out.shape == (3, 3, 10) and (out[..., :4] == 1).all() and not out[..., 4:].any()
+        assert valid[..., 0].all() and not valid[..., 1].any()
 
 
 @pytest.mark.parametrize("device", ON)

@@ -54,6 +54,12 @@ INVALID, UNSUPPORTED = rc.InvalidArgument, rc.Unsupported
         bad(INVALID, "streams[1].max_gap", "-1", lambda: [good(name="a"), good(name="a", max_gap=-1)]),
         bad(INVALID, 'streams["imu"].values', r'batch of 3, but streams\["arm"\].values has a batch of 2', lambda: [good(name="arm"), good(name="imu", values=torch.ones(3, 3, 4))], TARGETS[0]),
         bad(INVALID, "streams[1].lengths", r"batch of 3, but streams\[0\].values has a batch of 2", lambda: [good(), good(values=torch.ones(3, 4), lengths=torch.ones(3, dtype=torch.int64))], TARGETS[0]),
+        bad(INVALID, 'streams["leg"].values', "batch of 2, but targets has a batch of 3", lambda: [good(name="arm", values=torch.ones(3, 4)), good(name="leg")], torch.ones(3, 2)),
+        bad(INVALID, "targets", "stamps are.*got int32", lambda: [good(), good(times=torch.arange(3, dtype=torch.int32))], torch.zeros(2, dtype=torch.int32)),
+        bad(INVALID, "targets", "stamps are.*got int32", lambda: [rc.Stream(None, dim=6)], torch.zeros(2, dtype=torch.int32)),
+        bad(INVALID, "target_lengths", "got float32", lambda: [rc.Stream(None, dim=6)], target_lengths=torch.ones(2)),
+        bad(INVALID, "streams[0].values", "dimensions|axes|shape", lambda: [good(values=torch.ones(2, 3, 4, 5))]),
+        bad(UNSUPPORTED, "extrapolate", "previous", lambda: [good(), rc.Stream(None, dim=6, method="previous")], extrapolate="linear"),
         bad(INVALID, "streams[1].max_gap", "-1", lambda: [good(), rc.Stream(None, dim=6, max_gap=-1)]),
         bad(INVALID, "streams[1].dim", "slerp takes 4 columns at a time, got 6", lambda: [good(), rc.Stream(None, dim=6, method="slerp")]),
         bad(INVALID, "streams[1].method", "no range covers columns 4 to 5", lambda: [good(), rc.Stream(None, dim=6, method=[("slerp", 0, 4)])]),
@@ -90,11 +96,6 @@ def with_gradients(streams):
         ):
             each.values.requires_grad_()
     return streams
-
-
-def test_streams_of_other_batches_are_named():
-    with pytest.raises(rc.InvalidArgument, match=r"batch of 2.*aligning streams\[\"leg\"\]"):
-        rc.fuse([good(name="arm", values=torch.ones(3, 4)), good(name="leg")], torch.ones(3, 2))
 
 
 @pytest.mark.parametrize(

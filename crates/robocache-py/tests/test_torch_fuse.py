@@ -384,3 +384,13 @@ def test_the_gradient_of_a_gradient_is_refused_by_its_op(op, functorch):
         return gradient.square().sum().backward()
 
     assert_refused(call, "Unsupported", None, "double backward", op=op)
+
+
+def test_the_functions_themselves_can_be_compiled():
+    arm, arm_times, _, _, targets = signals("cpu")
+    streams = [rc.Stream(arm, arm_times), rc.Stream(None, dim=2)]
+    compiled = [torch.compile(f, backend="eager", fullgraph=True) for f in (rc.resample, rc.fuse)]
+    want = rc.resample(arm, arm_times, targets)
+    for budget in (None, 1 << 20, 1 << 21, "1GiB"):
+        assert torch.equal(compiled[0](arm, arm_times, targets, max_memory=budget), want)
+    assert torch.equal(compiled[1](streams, targets), rc.fuse(streams, targets))

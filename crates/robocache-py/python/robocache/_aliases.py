@@ -1,10 +1,13 @@
-"""The names that older code uses, as thin aliases; new code calls what they call."""
+"""The names that older code uses, as thin aliases; new code calls what they call.
+
+Errors about tensors name the arguments of `resample` and `fuse`.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from robocache._arguments import device_of, whole
+from robocache._arguments import device_of, mebibytes
 from robocache._ops import fuse, resample
 from robocache._stream import Stream
 
@@ -30,14 +33,12 @@ def resample_trajectories_chunked(
     source_data: Any,
     source_times: Any,
     target_times: Any,
-    max_memory_mb: int | None = 1024,
+    max_memory_mb: float | None = 1024,
     backend: Backend = None,
 ) -> Any:
     """`resample` with `max_memory` in MiB, None for any."""
     op = "resample_trajectories_chunked"
-    device, budget = device_of(backend, op), None
-    if max_memory_mb is not None:
-        budget = f"{whole('max_memory_mb', max_memory_mb, 1, op=op)}MiB"
+    device, budget = device_of(backend, op), mebibytes("max_memory_mb", max_memory_mb, op)
     return resample(source_data, source_times, target_times, max_memory=budget, device=device)
 
 

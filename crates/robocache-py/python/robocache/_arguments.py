@@ -106,7 +106,33 @@ def part(argument: str, value: Any) -> tuple[str, float]:
 
 def device_of(backend: Any, op: str) -> Any:
     """`device=` for the `backend=` of older names."""
-    is_one = backend in ("cpu", "cuda") if isinstance(backend, str) else backend is None
-    if not is_one:
+    text = "cpu" if backend is None else str(backend)
+    if text not in ("cpu", "cuda", "auto") and not text.startswith("cuda:"):
         raise invalid("backend", f'expected None, "cpu" or "cuda", got {backend!r}', op)
     return backend
+
+
+def mebibytes(argument: str, value: Any, op: str) -> Any:
+    """A budget in MiB; None for any."""
+    if value is None:
+        return None
+    try:
+        size = 0.0 if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        size = 0.0
+    if not 0 < size < 2**40:
+        raise invalid(argument, f"expected a number of MiB, more than 0, got {value!r}", op)
+    return max(1, int(size * 2**20))
+
+
+def _device_in_graph(backend: Any, op: str) -> Any:
+    return backend
+
+
+def _mebibytes_in_graph(argument: str, value: Any, op: str) -> Any:
+    return None if value is None else int(value * 2**20)
+
+
+# torch.compile cannot trace how errors are made: there the engine refuses what is wrong.
+device_of._torchdynamo_inline = _device_in_graph  # type: ignore[attr-defined]
+mebibytes._torchdynamo_inline = _mebibytes_in_graph  # type: ignore[attr-defined]

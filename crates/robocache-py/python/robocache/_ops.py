@@ -2,8 +2,8 @@
 
 A call that torch must see (a gradient is wanted, a mode or functorch is at work, a tensor is of a
 subclass) goes to the function of the same name in `_torch_ops`, which calls the op registered with torch;
-and so does one that torch.compile traces, which follows `_torchdynamo_inline`. Here nothing imports torch,
-and other calls pay for one more frame only.
+and so does one that torch.compile traces, which takes `_sees` for `_must_see`. Here nothing imports torch,
+and other calls pay for two more frames only.
 """
 
 from __future__ import annotations
@@ -21,36 +21,41 @@ if TYPE_CHECKING:
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
+def _must_see(arguments: tuple[Any, ...], options: dict[str, Any] | None = None) -> bool:
+    """Whether torch must see a call."""
+    return torch_must_see(arguments, options)
+
+
+def _sees(*_: Any) -> bool:
+    return True
+
+
+_must_see._torchdynamo_inline = _sees  # type: ignore[attr-defined]
+
+
 def _traceable(function: _Function) -> _Function:
     """`function`, such that torch sees it where it must."""
     name = function.__name__
 
-    def in_graph(*arguments: Any, **options: Any) -> Any:
-        return getattr(_torch_ops(), name)(*arguments, **options)
-
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
-        if torch_must_see(arguments, options):
-            return in_graph(*arguments, **options)
+        if _must_see(arguments, options):
+            return getattr(_torch_ops(), name)(*arguments, **options)
         return function(*arguments, **options)
 
     call.__module__ = "robocache"
-    call._torchdynamo_inline = in_graph  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
 
 
 def engine(*tensors: Any) -> Any:
     """What computes a call with these tensors, the first of which is the data: `_core` or `_torch_ops`."""
-    return _torch_ops() if torch_must_see(tensors) else _core
+    return _torch_ops() if _must_see(tensors) else _core
 
 
-def _torch_ops(*_: Any) -> Any:
+def _torch_ops() -> Any:
     from robocache import _torch_ops
 
     return _torch_ops
-
-
-engine._torchdynamo_inline = _torch_ops  # type: ignore[attr-defined]
 
 
 @_traceable

@@ -15,7 +15,7 @@ class Stream:
         times: stamps `[B,S]` or `[S]`, of the type of the targets.
         method: as in `resample`, a name or column ranges.
         max_gap: seconds; a target between samples further apart is not valid.
-        lengths: `[B]`, how many samples of each row exist.
+        lengths: `[B]`, how many samples of each row exist; its batch is the call's, also of a missing modality.
         scale: what values of int8 or float8 are multiplied with, a number or `[D]` float32.
         dim: the columns of a missing modality.
         name: what errors call the stream.

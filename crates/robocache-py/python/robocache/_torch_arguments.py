@@ -34,16 +34,44 @@ _raise._torchdynamo_disable = True  # type: ignore[attr-defined]
 def as_tensor(given: Any, argument: str, op: str) -> Any:
     """Stamps, targets and lengths as a tensor; lists and arrays keep the type NumPy gives them."""
     if given is None or isinstance(given, Tensor):
-        return given
+        return readable(given, argument, op)
     if torch.compiler.is_compiling():
         return _read(given)  # torch.compile says itself what it cannot trace
     try:
         return _read(given)
     except TypeError:
-        text = f"expected a tensor or numbers, got {type(given).__name__}"
+        refuse_array(given, argument, op)
     except (ValueError, RuntimeError) as error:
         text = str(error)
     refuse(InvalidArgument, op, argument, text)
+
+
+def readable(given: Any, argument: str, op: str) -> Any:
+    """What torch would not lend the engine must not be taken for a trace, whose results hold nothing."""
+    if given is None or torch.compiler.is_compiling():
+        return given
+    if given.is_meta:
+        refuse(Unsupported, op, argument, "a meta tensor holds no data")
+    if given.is_nested:
+        text = "nested tensors are not supported; pass a padded one, with lengths"
+        refuse(Unsupported, op, argument, text)
+    if given.layout is not torch.strided:
+        text = f"tensors of layout {given.layout} are not supported; pass .to_dense()"
+        refuse(Unsupported, op, argument, text)
+    return given
+
+
+def refuse_array(given: Any, argument: str, op: str) -> NoReturn:
+    """Why an object is none of our arrays, in the engine's words."""
+    dtype = getattr(given, "dtype", None)
+    if dtype is None:
+        text = f"expected a tensor or numbers, got {type(given).__name__}"
+        refuse(InvalidArgument, op, argument, text)
+    text = f"dtype {dtype} is not supported"
+    if dtype.kind in "mM" and argument.endswith(("times", "targets")):
+        unit = str(dtype).partition("[")[0]
+        text += f'; as nanoseconds: .astype("{unit}[ns]").astype("int64")'
+    refuse(Unsupported, op, argument, text)
 
 
 def _read(given: Any) -> Any:
@@ -57,7 +85,8 @@ def _read(given: Any) -> Any:
 def as_factor(scale: Any, op: str, argument: str = "scale") -> Tensor | None:
     """A scale as a tensor; numbers stay on the host, beside data on any device."""
     if scale is None or isinstance(scale, Tensor):
-        return scale
+        known: Tensor | None = readable(scale, argument, op)
+        return known
     if isinstance(scale, (int, float)):
         return torch.tensor(float(scale), dtype=torch.float32)
     found: Tensor = as_tensor(scale, argument, op)
@@ -75,6 +104,7 @@ def stored_as(dtype: torch.dtype, scale: Any) -> torch.dtype:
 
 _SHORT = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64"}
 _SHORT |= {"u8": "uint8", "i32": "int32", "i64": "int64"}
+_SHORT |= {"half": "float16", "float": "float32", "double": "float64"}
 
 
 def as_dtype(given: Any, op: str, argument: str = "out_dtype") -> torch.dtype | None:
@@ -83,9 +113,11 @@ def as_dtype(given: Any, op: str, argument: str = "out_dtype") -> torch.dtype | 
         return given
     if given is float:  # Python's own, which is no dtype, has 64 bits, unlike torch's
         return torch.float64
-    name = getattr(given, "__name__", str(given))
-    found = getattr(torch, _SHORT.get(name, name), None)
-    if not isinstance(found, torch.dtype):
+    name = getattr(given, "__name__", str(given)).removeprefix("torch.")
+    full = _SHORT.get(name, name)
+    found = getattr(torch, full, None)
+    # torch knows some by other names, such as `long`, which the engine does not.
+    if not isinstance(found, torch.dtype) or str(found) != f"torch.{full}":
         refuse(InvalidArgument, op, argument, f'expected a dtype such as float32, got "{name}"')
     return found
 
@@ -106,7 +138,8 @@ def as_data(argument: str, given: Any, op: str) -> Tensor:
         text = "expected a torch.Tensor where torch must see the call (gradients, torch.compile, "
         text = f"{text}modes, functorch), got {type(given).__name__}"
         refuse(InvalidArgument, op, argument, text)
-    return given
+    tensor: Tensor = readable(given, argument, op)
+    return tensor
 
 
 def as_number(argument: str, given: Any, op: str) -> float:
@@ -177,6 +210,8 @@ def as_name(argument: str, given: Any, op: str, default: str | None = None) -> s
 
 def as_text(given: Any) -> str | None:
     """What the engine reads as a text: devices and budgets."""
+    if isinstance(given, int) and not isinstance(given, bool):
+        return f"{int(given)}"  # also one that torch.compile would keep open
     return None if given is None else str(given)
 
 
@@ -184,12 +219,15 @@ def as_device(given: Any, op: str) -> str | None:
     """A device, also one alone in a list, as a text."""
     if not isinstance(given, (list, tuple)):
         return as_text(given)
+    if len(given) > 1:
+        text = "several devices are not implemented yet; pass one"
+        refuse(Unsupported, op, "device", text)
     if not given:
         text = "expected a device or a list of some, got an empty list"
         refuse(InvalidArgument, op, "device", text)
-    if len(given) > 1:
-        text = "several cannot be used where torch must see the call (gradients, torch.compile, "
-        refuse(Unsupported, op, "device", text + "modes, functorch, tensor subclasses)")
+    if given[0] is None or isinstance(given[0], (list, tuple)):
+        text = f"expected devices in a list, got {type(given[0]).__name__}"
+        refuse(InvalidArgument, op, "device", text)
     return as_text(given[0])
 
 

@@ -78,10 +78,15 @@ pub(crate) fn check_lengths(lengths: Option<TensorRef<'_>>, batch: &mut Batch) -
     let Some(lengths) = lengths else {
         return Ok(());
     };
-    let dtype = lengths.dtype();
-    ensure!(matches!(dtype, DType::I32 | DType::I64), "lengths", "expected int32 or int64, got {dtype}");
-    lengths.layout().expect_rank("lengths", &[0, 1], "[B]")?;
+    are_lengths("lengths", &lengths)?;
     batch.add("lengths", &lengths, 0).map(drop)
+}
+
+/// Refuses what by its type and shape are no lengths.
+pub(crate) fn are_lengths(name: &'static str, lengths: &TensorRef<'_>) -> Result<()> {
+    let dtype = lengths.dtype();
+    ensure!(matches!(dtype, DType::I32 | DType::I64), name, "expected int32 or int64, got {dtype}");
+    lengths.layout().expect_rank(name, &[0, 1], "[B]")
 }
 
 /// Looks at the lengths themselves, on the host.

@@ -18,9 +18,9 @@ pub(crate) use cuda::{KERNELS, describe as describe_finding};
 pub(in crate::ops) use mixed::mixed_job;
 
 use super::resample::{
-    Batch, Dims as StreamDims, Extrapolate, Method, Methods, Resample, Scale, check_gap, check_scale, with_unit,
+    Batch, Dims as StreamDims, Extrapolate, Method, Methods, Resample, Scale, are_lengths, are_stamps, check_ends,
+    check_gap, check_scale, with_unit,
 };
-use super::rows::check_lengths;
 use crate::cuda::Launcher;
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Error, Op, OutputSpec, Outputs, Result, ensure};
@@ -136,7 +136,7 @@ impl<'a> Fuse<'a> {
         let name = self.streams.get(index).and_then(|stream| stream.name.as_ref());
         let has_it = |stream: &&Stream<'_>| stream.name.as_ref() == name;
         match name.filter(|_| self.streams.iter().filter(has_it).count() == 1) {
-            Some(name) => format!("streams[{name:?}]"),
+            Some(name) => format!("streams[\"{name}\"]"),
             None => format!("streams[{index}]"),
         }
     }
@@ -234,8 +234,8 @@ impl Fuse<'_> {
         })
     }
 
-    /// Refuses stamps of another type than the targets have, unless all streams agree on it: then it is the
-    /// targets' fault, as in `resample`.
+    /// Refuses stamps of another type than the targets have. Where no stream has that type it is the targets' fault,
+    /// and `resample` says so.
     fn check_stamps(&self, times: &TensorRef<'_>) -> Result<()> {
         let (stamps, targets) = (times.dtype(), self.targets.dtype());
         let as_targets = |stream: &Stream<'_>| stream.samples.is_some_and(|(_, times)| times.dtype() == targets);
@@ -253,9 +253,13 @@ impl Fuse<'_> {
     fn check_missing(&self, agreed: &mut Agreed, index: usize, stream: &Stream<'_>) -> Result<()> {
         check_gap(stream.max_gap)?;
         check_scale(stream.scale.as_ref(), stream.dim)?;
+        check_ends(&stream.method, self.extrapolate)?;
         stream.method.ranges("dim", stream.dim)?;
-        check_lengths(stream.lengths, &mut Batch::default())?;
-        stream.lengths.map_or(Ok(()), |lengths| self.agree(agreed, index, ("lengths", &lengths, 0)))
+        if let Some(lengths) = &stream.lengths {
+            are_lengths("lengths", lengths)?;
+            self.agree(agreed, index, ("lengths", lengths, 0))?;
+        }
+        Ok(())
     }
 }
 
@@ -283,11 +287,12 @@ impl<'a> Op for Fuse<'a> {
         let count = self.streams.len();
         ensure!((1..=MOST_STREAMS).contains(&count), "streams", "expected 1 to {MOST_STREAMS} streams, got {count}");
         self.targets.layout().expect_rank("targets", &[1, 2], "[B,T] or [T]")?;
+        are_stamps("targets", &self.targets)?;
         let dtype = self.result_dtype()?;
         let mut agreed = Agreed::default();
         agreed.batch.add("targets", &self.targets, 1)?;
         if let Some(lengths) = &self.target_lengths {
-            lengths.layout().expect_rank("target_lengths", &[0, 1], "[B]")?;
+            are_lengths("target_lengths", lengths)?;
             agreed.batch.add("target_lengths", lengths, 0)?;
         }
         let (mut parts, mut column) = (Vec::with_capacity(count), 0usize);
@@ -295,14 +300,14 @@ impl<'a> Op for Fuse<'a> {
             let blame = |error| self.blame(index, error);
             let mut width = stream.dim;
             if let Some(samples) = stream.samples {
-                self.check_stamps(&samples.1).map_err(blame)?;
                 let mut op = self.stream_op(stream, samples, dtype);
-                let dims = op.check().map_err(blame)?;
+                op.check_ranks().and_then(|()| self.check_stamps(&op.times)).map_err(blame)?;
                 self.agree(&mut agreed, index, ("values", &op.values, 2)).map_err(blame)?;
                 self.agree(&mut agreed, index, ("times", &op.times, 1)).map_err(blame)?;
                 if let Some(lengths) = &op.lengths {
                     self.agree(&mut agreed, index, ("lengths", lengths, 0)).map_err(blame)?;
                 }
+                let dims = op.check().map_err(blame)?;
                 op.out_dtype = Some(dtype);
                 width = dims.width;
                 parts.push(Part { stream: Some((op, dims)), column, width });

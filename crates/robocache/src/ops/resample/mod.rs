@@ -14,7 +14,7 @@ mod rows;
 
 pub use method::{ColumnRange, Extrapolate, Method, Methods};
 
-pub(in crate::ops) use super::rows::{Batch, strides};
+pub(in crate::ops) use super::rows::{Batch, are_lengths, strides};
 pub(in crate::ops) use cpu::{Destination, StreamJob, age_of, run_jobs, stream_job};
 pub(crate) use cuda::{KERNELS, describe as describe_finding};
 pub(in crate::ops) use cuda::{STAMPS, flags_of, stamp_number};
@@ -133,6 +133,15 @@ impl<'a> Resample<'a> {
         Rules { method, extrapolate: self.extrapolate, max_gap }
     }
 
+    /// Refuses what has not the axes that it must have, and what are no lengths.
+    pub(in crate::ops) fn check_ranks(&self) -> Result<()> {
+        self.values.layout().expect_rank("values", &[2, 3], "[B,S,D] or [S,D]")?;
+        self.times.layout().expect_rank("times", &[1, 2], "[B,S] or [S]")?;
+        self.targets.layout().expect_rank("targets", &[1, 2], "[B,T] or [T]")?;
+        self.lengths.as_ref().map_or(Ok(()), |lengths| are_lengths("lengths", lengths))?;
+        self.target_lengths.as_ref().map_or(Ok(()), |lengths| are_lengths("target_lengths", lengths))
+    }
+
     fn check_options(&self) -> Result<()> {
         let (dtype, extrapolate) = (self.values.dtype(), self.extrapolate);
         if self.scale.is_some() {
@@ -145,11 +154,8 @@ impl<'a> Resample<'a> {
                 "values",
                 "{method} blends samples, which {dtype} cannot hold; use nearest, previous or next, or convert to floats"
             );
-            if extrapolate == Extrapolate::Linear && !method.extrapolates() {
-                let message = format!("{method} cannot extrapolate linearly; use clamp");
-                return Err(Error::unsupported("extrapolate", message));
-            }
         }
+        check_ends(&self.method, extrapolate)?;
         let result = self.result_dtype();
         ensure!(
             result.is_float() || (result == dtype && !self.is_stored()),
@@ -163,20 +169,31 @@ impl<'a> Resample<'a> {
         );
         check_gap(self.max_gap)?;
         let stamps = self.times.dtype();
-        ensure!(
-            matches!(stamps, DType::I64 | DType::F64 | DType::F32),
-            "times",
-            "stamps are int64 nanoseconds, float64 or float32 seconds, got {stamps}"
-        );
+        are_stamps("times", &self.times)?;
         let targets = self.targets.dtype();
         ensure!(targets == stamps, "targets", "expected {} like times, got {}", with_unit(stamps), with_unit(targets));
-        for (name, lengths) in [("lengths", &self.lengths), ("target_lengths", &self.target_lengths)] {
-            if let Some(lengths) = lengths {
-                let dtype = lengths.dtype();
-                ensure!(matches!(dtype, DType::I32 | DType::I64), name, "expected int32 or int64, got {dtype}");
-            }
-        }
         Ok(())
+    }
+}
+
+/// Refuses types that hold no times.
+pub(in crate::ops) fn are_stamps(name: &'static str, stamps: &TensorRef<'_>) -> Result<()> {
+    let dtype = stamps.dtype();
+    ensure!(
+        matches!(dtype, DType::I64 | DType::F64 | DType::F32),
+        name,
+        "stamps are int64 nanoseconds, float64 or float32 seconds, got {dtype}"
+    );
+    Ok(())
+}
+
+/// Refuses ends that a method does not know.
+pub(in crate::ops) fn check_ends(methods: &Methods, extrapolate: Extrapolate) -> Result<()> {
+    match methods.each().find(|method| extrapolate == Extrapolate::Linear && !method.extrapolates()) {
+        None => Ok(()),
+        Some(method) => {
+            Err(Error::unsupported("extrapolate", format!("{method} cannot extrapolate linearly; use clamp")))
+        }
     }
 }
 
@@ -231,9 +248,7 @@ impl Op for Resample<'_> {
     }
 
     fn check(&self) -> Result<Dims> {
-        self.values.layout().expect_rank("values", &[2, 3], "[B,S,D] or [S,D]")?;
-        self.times.layout().expect_rank("times", &[1, 2], "[B,S] or [S]")?;
-        self.targets.layout().expect_rank("targets", &[1, 2], "[B,T] or [T]")?;
+        self.check_ranks()?;
         self.check_options()?;
 
         let mut batch = Batch::default();
@@ -242,7 +257,6 @@ impl Op for Resample<'_> {
         batch.add("targets", &self.targets, 1)?;
         for (name, lengths) in [("lengths", &self.lengths), ("target_lengths", &self.target_lengths)] {
             if let Some(lengths) = lengths {
-                lengths.layout().expect_rank(name, &[0, 1], "[B]")?;
                 batch.add(name, lengths, 0)?;
             }
         }
