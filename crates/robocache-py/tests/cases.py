@@ -172,7 +172,7 @@ RESAMPLE_FAILURES = (
         "ranges that leave columns out",
         INVALID,
         "method",
-        "columns 3 to 4",
+        "no range covers column 3",
         method=[("linear", 0, 3)],
     ),
     broken(
