@@ -10,6 +10,7 @@ import torch
 
 import robocache as rc
 from devices import DEVICES, marks
+from robocache._arguments import device_of, mebibytes
 
 ON = [pytest.param(device, marks=marks(device)) for device in DEVICES]
 
@@ -37,6 +38,12 @@ def test_fuse_multimodal():
     got = rc.fuse_multimodal(*(x for part in parts for x in part), TARGETS)
     want = np.concatenate([rc.resample(*part, TARGETS) for part in parts], axis=-1)
     np.testing.assert_array_equal(got, want)
+
+
+def test_mebibytes_are_bytes():
+    for given, size in ((None, None), (1024, 1 << 30), (0.5, 1 << 19), (1e-9, 1), ("64", 1 << 26)):
+        assert mebibytes("max_memory_mb", given, "") == size
+    assert [device_of(name, "") for name in (None, "auto", "cuda:1")] == [None, "auto", "cuda:1"]
 
 
 def test_any_memory():

@@ -365,6 +365,10 @@ def test_options_as_files_of_settings_and_numpy_have_them(wanted):
     # Python's float has 64 bits, torch.float 32.
     for out_dtype, dtype in ((float, torch.float64), (torch.float, torch.float32)):
         assert rc.resample(values, times, times, out_dtype=out_dtype).dtype == dtype
+    for name in ("half", "f16", "float16", "torch.float16"):
+        assert rc.resample(values, times, times, out_dtype=name).dtype == torch.float16
+    for name in ("long", "int", "floaty"):
+        refused("InvalidArgument", "out_dtype", f'"{name}"', values, times, times, out_dtype=name)
     for method in ([("linear", 0, -1)], [("linear", 0, 1.5)], [["linear", 0]]):
         refused(
             "InvalidArgument",

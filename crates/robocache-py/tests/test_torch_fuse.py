@@ -6,6 +6,7 @@ import copy
 import math
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -394,3 +395,32 @@ def test_the_functions_themselves_can_be_compiled():
     for budget in (None, 1 << 20, 1 << 21, "1GiB"):
         assert torch.equal(compiled[0](arm, arm_times, targets, max_memory=budget), want)
     assert torch.equal(compiled[1](streams, targets), rc.fuse(streams, targets))
+    dynamic = torch.compile(rc.fuse, backend="eager", fullgraph=True, dynamic=True)
+    for dim in (2, 5):
+        streams = [rc.Stream(arm, arm_times), rc.Stream(None, dim=dim)]
+        assert torch.equal(dynamic(streams, targets), rc.fuse(streams, targets))
+
+
+def test_what_only_the_engine_does_ends_a_graph():
+    """Arrays of others, and `out`: computed as ever, beside a graph. One that must be whole is refused."""
+    arm, times, _, _, targets = signals("cpu")
+    arrays = [x.numpy() for x in (arm, times, targets)]
+    want, out = rc.resample(arm, times, targets), torch.empty(3, 11, 5, dtype=torch.float64)
+    calls = {
+        "arrays": (lambda: rc.resample(*arrays), np.ndarray),
+        "streams of arrays": (lambda: rc.fuse([rc.Stream(*arrays[:2])], arrays[2]), np.ndarray),
+        "by an older name": (lambda: rc.resample_trajectories(*arrays), np.ndarray),
+        "out": (lambda: rc.resample(arm, times, targets, out=out), torch.Tensor),
+        "fused out": (lambda: rc.fuse([rc.Stream(arm, times)], targets, out=out), torch.Tensor),
+    }
+    for name, (call, kind) in calls.items():
+        torch.compiler.reset()
+        result = torch.compile(call, backend="eager")()
+        assert isinstance(result, kind), name
+        np.testing.assert_array_equal(np.asarray(result), want.numpy(), err_msg=name)
+        torch.compiler.reset()
+        with pytest.raises(torch._dynamo.exc.Unsupported, match=r"robocache: "):
+            torch.compile(call, backend="eager", fullgraph=True)()
+    torch.compiler.reset()
+    direct = torch.compile(rc.resample, backend="eager")(*arrays)
+    assert isinstance(direct, np.ndarray)

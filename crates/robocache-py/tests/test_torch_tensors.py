@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import robocache as rc
 from helpers import assert_same_bits
@@ -65,6 +66,21 @@ def test_torch_tensors_without_plain_memory(kind, argument, wanted):
     name = "targets" if argument == "targets" else f'streams["arm"].{argument}'
     call = lambda: rc.fuse([stream], given["targets"])  # noqa: E731
     assert_refused(call, "Unsupported", name, said, op="fuse")
+
+
+def test_a_trace_of_shapes_takes_meta_tensors():
+    with FakeTensorMode():
+        given = [torch.empty(size, device="meta") for size in ((2, 5, 4), (5,), (2, 7))]
+        assert rc.resample(*given).shape == (2, 7, 4)
+    for wanted in (False, True):
+        stored = torch.zeros(2, 4, 3, dtype=torch.int8)
+        leading = torch.ones(2, 4, 3, requires_grad=wanted)
+        streams = [
+            rc.Stream(leading, torch.tensor(TIMES)),
+            rc.Stream(stored, torch.tensor(TIMES), scale=torch.ones(3, device="meta")),
+        ]
+        call = lambda s=streams: rc.fuse(s, torch.tensor(TARGETS))  # noqa: E731
+        assert_refused(call, "Unsupported", "streams[1].scale", "no data", op="fuse")
 
 
 def test_a_tensor_whose_memory_was_freed():

@@ -117,7 +117,7 @@ def mebibytes(argument: str, value: Any, op: str) -> Any:
     if value is None:
         return None
     try:
-        size = 0.0 if isinstance(value, bool) else float(value)
+        size = 0.0 if isinstance(value, (bool, bytes)) else float(value)
     except (TypeError, ValueError, OverflowError):
         size = 0.0
     if not 0 < size < 2**40:
@@ -130,7 +130,10 @@ def _device_in_graph(backend: Any, op: str) -> Any:
 
 
 def _mebibytes_in_graph(argument: str, value: Any, op: str) -> Any:
-    return None if value is None else int(value * 2**20)
+    if value is None or isinstance(value, bool):
+        return value
+    size = int(value * 2**20)
+    return 1 if value > 0 and size == 0 else size
 
 
 # torch.compile cannot trace how errors are made: there the engine refuses what is wrong.

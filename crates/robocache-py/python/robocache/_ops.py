@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from robocache import _core
 from robocache._core import torch_must_see
+from robocache._stream import Stream
 
 if TYPE_CHECKING:
     from robocache._core import farthest_points, fuse, resample, transform_points, unproject
@@ -26,10 +27,32 @@ def _must_see(arguments: tuple[Any, ...], options: dict[str, Any] | None = None)
     return torch_must_see(arguments, options)
 
 
-def _sees(*_: Any) -> bool:
+def _sees(arguments: tuple[Any, ...], options: dict[str, Any] | None = None) -> bool:
+    """As `_must_see` where torch.compile traces it: always, but for what only the engine does, which ends the graph."""
+    import torch
+
+    if options is None:
+        return True
+    reason = ""
+    if options.get("out") is not None or options.get("stream") is not None:
+        reason = "`out` and `stream` cannot be used where torch must see the call"
+    named = [options[name] for name in _DATA if name in options]
+    data = arguments[0] if arguments else named[0] if named else None
+    if isinstance(data, (list, tuple)):
+        values = [each.values for each in data if isinstance(each, Stream)]
+        there = [x for x in values if x is not None]
+        # Without any values the targets decide, which torch takes as they are.
+        data = there[0] if there else None if values else data
+    if data is not None and not isinstance(data, torch.Tensor):
+        reason = "only calls on torch tensors can be in a graph"
+    if reason:
+        dynamo: Any = torch._dynamo
+        dynamo.graph_break(msg=f"robocache: {reason}")
     return True
 
 
+_DATA = ("values", "streams", "points", "depth", "count")
+"""What decides about the framework of a result."""
 _must_see._torchdynamo_inline = _sees  # type: ignore[attr-defined]
 
 

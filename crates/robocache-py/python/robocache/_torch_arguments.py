@@ -40,7 +40,7 @@ def as_tensor(given: Any, argument: str, op: str) -> Any:
     try:
         return _read(given)
     except TypeError:
-        refuse_array(given, argument, op)
+        _refuse_array(given, argument, op)
     except (ValueError, RuntimeError) as error:
         text = str(error)
     refuse(InvalidArgument, op, argument, text)
@@ -50,7 +50,7 @@ def readable(given: Any, argument: str, op: str) -> Any:
     """What torch would not lend the engine must not be taken for a trace, whose results hold nothing."""
     if given is None or torch.compiler.is_compiling():
         return given
-    if given.is_meta:
+    if given.is_meta and not _is_traced(given):
         refuse(Unsupported, op, argument, "a meta tensor holds no data")
     if given.is_nested:
         text = "nested tensors are not supported; pass a padded one, with lengths"
@@ -61,10 +61,18 @@ def readable(given: Any, argument: str, op: str) -> Any:
     return given
 
 
-def refuse_array(given: Any, argument: str, op: str) -> NoReturn:
+def _is_traced(tensor: Tensor) -> bool:
+    """Whether somebody who asks for shapes only looks at calls."""
+    fake = _TORCH._subclasses.FakeTensor
+    return isinstance(tensor, fake) or _TORCH._C._len_torch_dispatch_stack() > 0
+
+
+def _refuse_array(given: Any, argument: str, op: str) -> NoReturn:
     """Why an object is none of our arrays, in the engine's words."""
-    dtype = getattr(given, "dtype", None)
-    if dtype is None:
+    import numpy as np
+
+    dtype = np.asarray(given).dtype
+    if dtype.kind in "OUS" and not isinstance(given, np.ndarray):
         text = f"expected a tensor or numbers, got {type(given).__name__}"
         refuse(InvalidArgument, op, argument, text)
     text = f"dtype {dtype} is not supported"
@@ -79,7 +87,15 @@ def _read(given: Any) -> Any:
         return _TORCH.from_dlpack(given)
     import numpy as np
 
-    return torch.as_tensor(np.asarray(given))
+    try:
+        array = np.asarray(given)
+    except TypeError:
+        if hasattr(
+            given, "__dlpack__"
+        ):  # such as CuPy's, which copies to the host only when told to
+            return _TORCH.from_dlpack(given)
+        raise
+    return torch.as_tensor(array)
 
 
 def as_factor(scale: Any, op: str, argument: str = "scale") -> Tensor | None:

@@ -100,6 +100,11 @@ def _label(index: int, names: Sequence[str | None]) -> str:
     return f'streams["{name}"]' if is_its_own else f"streams[{index}]"
 
 
+def _known(dim: int | None) -> int | None:
+    """A number that torch.compile would keep open, as one that it knows: texts hold no others."""
+    return None if dim is None else int(f"{int(dim)}")
+
+
 def _list_of(streams: Any, op: str) -> list[Stream]:
     """The streams of a list or tuple."""
     if not isinstance(streams, (list, tuple)):
@@ -162,7 +167,7 @@ def fuse(
         gaps.append(math.inf if gap is None else gap)
     spec = _Streams(
         tuple(methods),
-        tuple(each.dim for each in streams),
+        tuple(_known(each.dim) for each in streams),
         names,
         tuple(present),
         target_lengths is not None,
