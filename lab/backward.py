@@ -149,9 +149,11 @@ def check_by_host(
     # A slope is a harmonic mean: where two differences cancel, rounding of the values shows. Peers round sums.
     least, roundings = (1e-3, 2) if name == "robocache" else (2e-2, 8)
     slack = least + roundings * torch.finfo(row.dtype).eps * (1 + want.abs())
-    right = error <= slack
-    if result.shape != (row.batch, row.samples, row.dim) or not right.all():
-        sys.exit(f"lab: {name}: {row}: wrong gradient in {int((~right).sum())} of {error.numel()}")
+    wrong = int((~(error <= slack)).sum())
+    # Where quaternions nearly agree or disagree, an arc cosine in float32 keeps few digits: peers may lose some there.
+    most = 0 if name == "robocache" else error.numel() // 10_000
+    if result.shape != (row.batch, row.samples, row.dim) or wrong > most:
+        sys.exit(f"lab: {name}: {row}: wrong gradient in {wrong} of {error.numel()}")
     return float(error.max())
 
 
