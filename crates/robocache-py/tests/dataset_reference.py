@@ -20,6 +20,7 @@ import robocache as rc
 from helpers import assert_same_bits
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+pc = pytest.importorskip("pyarrow.compute", reason="pyarrow is not installed")
 pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
 av = pytest.importorskip("av", reason="PyAV is not installed")
 pytest.importorskip("imageio_ffmpeg", reason="imageio-ffmpeg is not installed")
@@ -97,9 +98,7 @@ class Reference:
     def rows(self, at: int) -> Any:
         """The table with an episode's rows."""
         table = pq.ParquetFile(self.place(at, "data_path")).read()
-        return table.filter(
-            pa.compute.equal(table["episode_index"], self.episodes[at]["episode_index"])
-        )
+        return table.filter(pc.equal(table["episode_index"], self.episodes[at]["episode_index"]))
 
     def values(self, at: int, name: str) -> np.ndarray | list[str]:
         """Numbers `[S, *shape]`, text as a list, pictures as uint8."""

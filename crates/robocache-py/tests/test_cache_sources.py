@@ -14,6 +14,7 @@ import robocache as rc
 pytest.importorskip("pyarrow")
 
 import pyarrow as pa
+import pyarrow.ipc
 
 import lerobot_edit as edit
 from lerobot_files import Layout, sample

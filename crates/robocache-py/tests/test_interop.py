@@ -342,6 +342,19 @@ def test_dates_say_how_they_become_nanoseconds():
     assert_same_bits(rc.resample(VALUES, in_nanoseconds, TARGETS * 1000), WANT)
 
 
+@pytest.mark.parametrize("wanted", [False, True], ids=["engine", "torch"])
+def test_stamps_as_they_lie(wanted):
+    """Swapped bytes and negative strides, also where torch must see the call."""
+    values = torch.tensor(VALUES, requires_grad=wanted)
+    back = np.array(TARGETS[:, ::-1])[:, ::-1]
+    for times, targets in (
+        (TIMES.astype(">i8"), TARGETS),
+        (TIMES, back),
+        (TIMES[::-1][::-1], back),
+    ):
+        assert_same_bits(rc.resample(values, times, targets).detach(), WANT)
+
+
 def test_streams_of_every_framework_in_one_call():
     makers = [MAKERS[name] for name in ("torch", "numpy", "foreign", "list")] + [jnp.asarray]
     want = np.concatenate([WANT.astype(np.float64)] * len(makers), axis=-1)

@@ -95,7 +95,14 @@ def _read(given: Any) -> Any:
         ):  # such as CuPy's, which copies to the host only when told to
             return _TORCH.from_dlpack(given)
         raise
+    if not torch.compiler.is_compiling() and not _is_torchs(array):
+        array = array.astype(array.dtype.newbyteorder("="), order="C")
     return torch.as_tensor(array)
+
+
+def _is_torchs(array: Any) -> bool:
+    """Whether torch takes an array as it lies."""
+    return array.dtype.isnative and all(stride >= 0 for stride in array.strides)
 
 
 def as_factor(scale: Any, op: str, argument: str = "scale") -> Tensor | None:
