@@ -3,8 +3,9 @@
 Every contender is checked against a float64 gradient before it is timed. Bytes: the gradient in the
 result read once, the gradient in the values written once, stamps and targets once, and of methods that
 are not linear the values once. Floor: bytes over the bandwidth of a plain copy that is measured in the
-same run. Only the backward pass is timed, of peers with autograd's way to it, which shows in small rows. What is not linear is checked against the host; curves have no
-peer. Rows of rotations have the columns that make whole ones.
+same run. Only the backward pass is timed, of peers with autograd's way to it, which shows in small
+rows. What is not linear is checked against the host; curves have no peer. Rows of rotations have the
+columns that make whole ones.
 """
 
 from __future__ import annotations
@@ -70,8 +71,7 @@ def neighbours_of(
     values: torch.Tensor, times: torch.Tensor, targets: torch.Tensor, columns: int
 ) -> tuple[torch.Tensor, ...]:
     """The samples around each target as rotations of so many columns in float32, and the weight of the second."""
-    high = torch.searchsorted(times, targets, right=True).clamp_(1, times.shape[1] - 1)
-    start, end = times.gather(1, high - 1), times.gather(1, high)
+    high, start, end = forward.around(times, targets)
     weight = ((targets - start) / (end - start)).float()[..., None, None]
     both = (i.unsqueeze(-1).expand(-1, -1, values.shape[-1]) for i in (high - 1, high))
     first, second = (values.gather(1, i).float().unflatten(-1, (-1, columns)) for i in both)
@@ -115,8 +115,7 @@ def check(name: str, row: Row, x: Inputs, result: torch.Tensor) -> float:
     values = torch.zeros(len(rows), row.samples, row.dim, dtype=torch.float64, device=x.grad.device)
     values.requires_grad_()
     times, targets = x.times[rows], x.targets[rows]
-    high = torch.searchsorted(times, targets, right=True).clamp_(1, row.samples - 1)
-    start, end = times.gather(1, high - 1), times.gather(1, high)
+    high, start, end = forward.around(times, targets)
     weight = ((targets - start).double() / (end - start).double()).unsqueeze(-1)
     low, high = (i.unsqueeze(-1).expand(-1, -1, row.dim) for i in (high - 1, high))
     out = torch.lerp(values.gather(1, low), values.gather(1, high), weight)

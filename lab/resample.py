@@ -165,13 +165,17 @@ class Oracle:
 # --- peers ------------------------------------------------------------------------------------
 
 
+def around(times: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Which sample is behind each target, and the stamps before and behind it."""
+    high = torch.searchsorted(times, targets, right=True).clamp_(1, times.shape[1] - 1)
+    return high, times.gather(1, high - 1), times.gather(1, high)
+
+
 def by_gather(values: torch.Tensor, times: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """The usual words: searchsorted, gather, lerp."""
-    high = torch.searchsorted(times, targets, right=True).clamp_(1, times.shape[1] - 1)
-    low = high - 1
-    start, end = times.gather(1, low), times.gather(1, high)
+    high, start, end = around(times, targets)
     weight = blend(targets - start, end - start, values.dtype).unsqueeze(-1)
-    low, high = (i.unsqueeze(-1).expand(-1, -1, values.shape[2]) for i in (low, high))
+    low, high = (i.unsqueeze(-1).expand(-1, -1, values.shape[2]) for i in (high - 1, high))
     return torch.lerp(values.gather(1, low), values.gather(1, high), weight)
 
 
@@ -180,8 +184,7 @@ def by_index_select(
 ) -> torch.Tensor:
     """Whole rows of the flattened values, blended in place."""
     batch, samples, dim = values.shape
-    high = torch.searchsorted(times, targets, right=True).clamp_(1, samples - 1)
-    start, end = times.gather(1, high - 1), times.gather(1, high)
+    high, start, end = around(times, targets)
     weight = blend(targets - start, end - start, values.dtype).view(-1, 1)
     first = torch.arange(0, batch * samples, samples, device=high.device).unsqueeze(1)
     high = (high + first).view(-1)

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use robocache::ops::Fuse;
-use robocache::ops::fuse::Stream as EngineStream;
+use robocache::ops::fuse::{Stream as EngineStream, label};
 use robocache::ops::resample::Extrapolate;
 use robocache::{Context, DType, Device, Error, ErrorKind, Op, Result, prepare};
 
@@ -84,13 +84,6 @@ impl<'py> FuseStream<'py> {
     }
 }
 
-/// A stream's name in errors; its place where another has the same.
-fn label(list: &[FuseStream<'_>], index: usize) -> String {
-    let name = list.get(index).and_then(|stream| stream.name.as_ref());
-    let is_its_own = list.iter().filter(|stream| stream.name.as_ref() == name).count() == 1;
-    name.filter(|_| is_its_own).map_or_else(|| format!("streams[{index}]"), |name| format!("streams[\"{name}\"]"))
-}
-
 /// Several streams at the same targets, side by side in one tensor.
 ///
 /// Args:
@@ -137,7 +130,8 @@ pub(crate) fn fuse<'py>(
     let py = targets.py();
     let fail = |error: Error| errors::to_python(py, &error.op(Fuse::NAME));
     let list = list_of(streams).map_err(fail)?;
-    let blame = |index: usize, error: Error| fail(error.within(&label(&list, index)));
+    let names = list.iter().map(|stream| stream.name.as_deref());
+    let blame = |index: usize, error: Error| fail(error.within(&label(names.clone(), index)));
     // The first data argument decides about the framework and the stream of the GPU.
     let mut values = Vec::with_capacity(list.len());
     for (index, stream) in list.iter().enumerate() {

@@ -67,6 +67,15 @@ impl<'a> Stream<'a> {
     }
 }
 
+/// What errors call a stream, by the names of all: its place where it has none, or another has the same.
+pub fn label<'n>(names: impl Iterator<Item = Option<&'n str>> + Clone, index: usize) -> String {
+    let name = names.clone().nth(index).flatten();
+    match name.filter(|_| names.filter(|other| *other == name).count() == 1) {
+        Some(name) => format!("streams[\"{name}\"]"),
+        None => format!("streams[{index}]"),
+    }
+}
+
 /// Streams of different rates, lengths, widths, dtypes and methods at common targets. Outputs:
 /// `out [B,T,ΣD]` with the columns in list order, then as asked for `valid [B,T,N]` and
 /// `age [B,T,N]`, the seconds since the newest sample at or before the target.
@@ -131,14 +140,9 @@ impl<'a> Fuse<'a> {
         dims.batch == 0 || dims.targets == 0 || (dims.width == 0 && !self.return_valid && !self.return_age)
     }
 
-    /// A stream's name in errors; its place where another has the same.
+    /// A stream's name in errors.
     fn label(&self, index: usize) -> String {
-        let name = self.streams.get(index).and_then(|stream| stream.name.as_ref());
-        let has_it = |stream: &&Stream<'_>| stream.name.as_ref() == name;
-        match name.filter(|_| self.streams.iter().filter(has_it).count() == 1) {
-            Some(name) => format!("streams[\"{name}\"]"),
-            None => format!("streams[{index}]"),
-        }
+        label(self.streams.iter().map(|stream| stream.name.as_deref()), index)
     }
 
     /// Puts a stream's name before what an error is about, unless that is shared by all streams.
