@@ -1,5 +1,6 @@
 //! `robocache.fuse`.
 
+use pyo3::Borrowed;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use robocache::ops::Fuse;
@@ -13,75 +14,79 @@ use crate::resample::{ScaleInput, method_of};
 use crate::torch::is_of;
 use crate::{errors, options, output, torch_op};
 
-/// The attributes of a `robocache.Stream`.
+/// A `robocache.Stream`, and its tensors, kept for the call.
 struct FuseStream<'py> {
-    values: Option<Bound<'py, PyAny>>,
-    times: Option<Bound<'py, PyAny>>,
-    method: Option<Bound<'py, PyAny>>,
-    max_gap: Option<Bound<'py, PyAny>>,
-    lengths: Option<Bound<'py, PyAny>>,
-    scale: Option<Bound<'py, PyAny>>,
+    parts: Bound<'py, PyTuple>,
     dim: Option<usize>,
     name: Option<String>,
-}
-
-/// The tensors of a stream, kept for the call.
-struct StreamInputs<'py> {
-    samples: Option<(Input<'py>, Input<'py>)>,
+    values: Option<Input<'py>>,
+    times: Option<Input<'py>>,
     lengths: Option<Input<'py>>,
     scale: Option<ScaleInput<'py>>,
 }
 
 impl<'py> FuseStream<'py> {
+    /// None of its tensors is described yet.
     fn of(stream: &Bound<'py, PyAny>) -> Result<Self> {
         let parts = torch_op::parts_of(stream)
             .ok_or_else(|| Error::invalid("streams", "expected a Stream that was made by its own class"))?;
-        let get = |index| parts.get_item(index).ok().filter(|part| !part.is_none());
-        let text = |name: Bound<'_, PyAny>| {
+        let text = |name: Borrowed<'_, '_, PyAny>| {
             let refused = || Error::invalid("name", format!("expected text, got {}", options::type_name(&name)));
             name.extract().map_err(|_| refused())
         };
         Ok(Self {
-            values: get(0),
-            times: get(1),
-            method: get(2),
-            max_gap: get(3),
-            lengths: get(4),
-            scale: get(5),
-            dim: get(6).map(|dim| options::whole("dim", &dim, 0)).transpose()?,
-            name: get(7).map(text).transpose()?,
+            dim: part(&parts, 6).map(|dim| options::whole("dim", &dim, 0)).transpose()?,
+            name: part(&parts, 7).map(text).transpose()?,
+            parts,
+            values: None,
+            times: None,
+            lengths: None,
+            scale: None,
         })
     }
 
-    /// Its tensors, of which `values` are known already; `device` is where they would be if it has none.
-    fn inputs(&self, values: Option<Input<'py>>, device: Device, stream: &Stream) -> Result<StreamInputs<'py>> {
-        let times = Input::optional("times", self.times.as_ref(), stream)?;
-        let device = values.as_ref().map_or(device, Input::device);
-        Ok(StreamInputs {
-            samples: values.zip(times),
-            lengths: Input::optional("lengths", self.lengths.as_ref(), stream)?,
-            scale: ScaleInput::of(self.scale.as_ref(), device, stream)?,
-        })
+    fn describe_values(&mut self) -> Result<()> {
+        self.values = part(&self.parts, 0).map(|values| Input::new("values", &values)).transpose()?;
+        Ok(())
     }
 
-    fn engine<'a>(&self, inputs: &'a StreamInputs<'_>) -> Result<EngineStream<'a>> {
-        let view = |(values, times): &'a (Input<'_>, Input<'_>)| Ok((values.view()?, times.view()?));
-        if let (Some((values, _)), Some(dim)) = (&inputs.samples, self.dim)
-            && values.view()?.shape().last() != Some(&dim)
+    /// Describes the other tensors; `device` is where the values would be if it has none.
+    fn describe_others(&mut self, device: Device, stream: &Stream) -> Result<()> {
+        let describe =
+            |name, index| part(&self.parts, index).map(|tensor| Input::on_stream(name, &tensor, stream)).transpose();
+        self.times = describe("times", 1)?;
+        self.lengths = describe("lengths", 4)?;
+        let device = self.values.as_ref().map_or(device, Input::device);
+        self.scale = ScaleInput::of(part(&self.parts, 5).as_deref(), device, stream)?;
+        Ok(())
+    }
+
+    fn engine(&self) -> Result<EngineStream<'_>> {
+        let samples = match (&self.values, &self.times) {
+            (Some(values), Some(times)) => Some((values.view()?, times.view()?)),
+            _ => None,
+        };
+        if let (Some((values, _)), Some(dim)) = (&samples, self.dim)
+            && values.shape().last() != Some(&dim)
         {
-            let shape = values.view()?.shape().to_vec();
+            let shape = values.shape();
             return Err(Error::invalid("dim", format!("says {dim} columns, but values have shape {shape:?}")));
         }
         Ok(EngineStream {
             name: self.name.clone(),
-            samples: inputs.samples.as_ref().map(view).transpose()?,
-            method: method_of(self.method.as_ref())?,
-            max_gap: options::seconds("max_gap", self.max_gap.as_ref())?,
-            lengths: inputs.lengths.as_ref().map(Input::view).transpose()?,
-            scale: inputs.scale.as_ref().map(ScaleInput::view).transpose()?,
+            samples,
+            method: method_of(part(&self.parts, 2).as_deref())?,
+            max_gap: options::seconds("max_gap", part(&self.parts, 3).as_deref())?,
+            lengths: self.lengths.as_ref().map(Input::view).transpose()?,
+            scale: self.scale.as_ref().map(ScaleInput::view).transpose()?,
             dim: self.dim.unwrap_or(0),
         })
     }
+}
+
+/// What a stream was made of: see [`torch_op::parts_of`].
+fn part<'a, 'py>(parts: &'a Bound<'py, PyTuple>, index: usize) -> Option<Borrowed<'a, 'py, PyAny>> {
+    parts.get_borrowed_item(index).ok().filter(|part| !part.is_none())
 }
 
 /// Several streams at the same targets, side by side in one tensor.
@@ -108,7 +113,8 @@ impl<'py> FuseStream<'py> {
 /// Returns:
 ///     `[B,T,ΣD]` (`[T,ΣD]` without any batch), the columns in list order, then `valid` and `age`.
 #[pyfunction]
-#[pyo3(signature = (streams, targets, *, out_dtype=None, extrapolate=None, target_lengths=None, return_valid=None,
+// As in `resample`: `_ops.py` calls it by position.
+#[pyo3(signature = (streams, targets, out_dtype=None, extrapolate=None, target_lengths=None, return_valid=None,
     return_age=None, out=None, device=None, stream=None, max_memory=None, check=None),
     text_signature = "(streams, targets, *, out_dtype=None, extrapolate='clamp', target_lengths=None, \
     return_valid=False, return_age=False, out=None, device=None, stream=None, max_memory=None, check=True)")]
@@ -129,27 +135,32 @@ pub(crate) fn fuse<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = targets.py();
     let fail = |error: Error| errors::to_python(py, &error.op(Fuse::NAME));
-    let list = list_of(streams).map_err(fail)?;
-    let names = list.iter().map(|stream| stream.name.as_deref());
-    let blame = |index: usize, error: Error| fail(error.within(&label(names.clone(), index)));
-    // The first data argument decides about the framework and the stream of the GPU.
-    let mut values = Vec::with_capacity(list.len());
-    for (index, stream) in list.iter().enumerate() {
-        let input = stream.values.as_ref().map(|values| Input::new("values", values)).transpose();
-        values.push(input.map_err(|error| blame(index, error))?);
+    let mut list = list_of(streams).map_err(fail)?;
+    let parts = list.iter().map(|stream| &stream.parts);
+    if let Some(unseen) = torch_op::must_see_streams(parts, targets, [target_lengths, out])? {
+        return Ok(unseen);
     }
+    // Puts the name of a stream before what was refused about it.
+    let blame = |list: &[FuseStream<'_>], (index, refused): (usize, Error)| {
+        fail(refused.within(&label(list.iter().map(|stream| stream.name.as_deref()), index)))
+    };
+    let mut streams = list.iter_mut().enumerate();
+    let described = streams.try_for_each(|(index, stream)| stream.describe_values().map_err(|error| (index, error)));
+    described.map_err(|refused| blame(&list, refused))?;
     let targets = Input::new("targets", targets).map_err(fail)?;
-    let gpu_stream = Stream::of(values.iter().flatten().next().unwrap_or(&targets), stream).map_err(fail)?;
-    let mut inputs = Vec::with_capacity(list.len());
-    for (index, (stream, values)) in list.iter().zip(values).enumerate() {
-        inputs.push(stream.inputs(values, targets.device(), &gpu_stream).map_err(|error| blame(index, error))?);
-    }
+    // The first data argument decides about the framework and the stream of the GPU.
+    let first = list.iter().find_map(|stream| stream.values.as_ref()).unwrap_or(&targets);
+    let gpu_stream = Stream::of(first, stream).map_err(fail)?;
+    let described = list.iter_mut().enumerate().try_for_each(|(index, stream)| {
+        stream.describe_others(targets.device(), &gpu_stream).map_err(|error| (index, error))
+    });
+    described.map_err(|refused| blame(&list, refused))?;
     let target_lengths = Input::optional("target_lengths", target_lengths, &gpu_stream).map_err(fail)?;
     let mut engine = Vec::with_capacity(list.len());
-    for (index, (stream, inputs)) in list.iter().zip(&inputs).enumerate() {
-        engine.push(stream.engine(inputs).map_err(|error| blame(index, error))?);
+    for (index, stream) in list.iter().enumerate() {
+        engine.push(stream.engine().map_err(|error| blame(&list, (index, error)))?);
     }
-    let first = inputs.iter().find_map(|input| input.samples.as_ref().map(|(values, _)| values)).unwrap_or(&targets);
+    let first = list.iter().find_map(|stream| stream.values.as_ref()).unwrap_or(&targets);
     let build = || -> Result<_> {
         options::budget(max_memory)?;
         options::device(device, first.device())?;
@@ -167,9 +178,8 @@ pub(crate) fn fuse<'py>(
     let context = Context { stream: gpu_stream.handle, ..Context::default() };
     let prepared = prepare(&op, &context).map_err(fail)?;
     let results = output::run(&prepared, first, out, &gpu_stream)?;
-    for input in &inputs {
-        let samples = input.samples.iter().flat_map(|(values, times)| [values, times]);
-        gpu_stream.keep_alive(samples.chain(input.lengths.as_ref()))?;
+    for stream in &list {
+        gpu_stream.keep_alive([&stream.values, &stream.times, &stream.lengths].into_iter().flatten())?;
     }
     gpu_stream.keep_alive([Some(&targets), target_lengths.as_ref()].into_iter().flatten())?;
     Ok(match &results[..] {

@@ -37,6 +37,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(command_line, module)?)?;
     module.add_function(wrap_pyfunction!(resample::resample, module)?)?;
     module.add_function(wrap_pyfunction!(resample_backward::resample_backward, module)?)?;
+    module.add_function(wrap_pyfunction!(torch_op::below_torch, module)?)?;
     module.add_function(wrap_pyfunction!(torch_op::torch_must_see, module)?)?;
     module.add_function(wrap_pyfunction!(fuse::fuse, module)?)?;
     module.add_function(wrap_pyfunction!(fuse::promoted, module)?)?;

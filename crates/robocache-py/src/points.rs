@@ -8,7 +8,7 @@ use crate::cuda::Stream;
 use crate::input::Input;
 use crate::source::{Images, small, small_input};
 use crate::voxelize::one_or_tuple;
-use crate::{errors, options, output};
+use crate::{errors, options, output, torch_op};
 
 /// Prepares, runs and hands out the results.
 fn run<'py, O: Op>(
@@ -50,6 +50,9 @@ pub(crate) fn transform_points<'py>(
     device: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    if let Some(unseen) = torch_op::must_see(points, [Some(pose), out])? {
+        return Ok(unseen);
+    }
     let py = points.py();
     let fail = |error: Error| errors::to_python(py, &error.op(TransformPoints::NAME));
     let points = Input::new("points", points).map_err(fail)?;
@@ -134,6 +137,9 @@ pub(crate) fn unproject<'py>(
     device: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    if let Some(unseen) = torch_op::must_see(depth, [Some(intrinsics), extrinsics, out])? {
+        return Ok(unseen);
+    }
     let py = depth.py();
     let fail = |error: Error| errors::to_python(py, &error.op(Unproject::NAME));
     let (images, stream) = Images::new(depth, intrinsics, extrinsics, depth_scale, stream).map_err(fail)?;
@@ -179,6 +185,9 @@ pub(crate) fn farthest_points<'py>(
     stream: Option<&Bound<'py, PyAny>>,
     check: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
+    if let Some(unseen) = torch_op::must_see(points, [lengths, out])? {
+        return Ok(unseen);
+    }
     let py = points.py();
     let fail = |error: Error| errors::to_python(py, &error.op(FarthestPoints::NAME));
     let points = Input::new("points", points).map_err(fail)?;

@@ -8,7 +8,7 @@ use robocache::{Context, Device, Error, Op, Result, prepare};
 
 use crate::cuda::Stream;
 use crate::input::Input;
-use crate::{errors, options, output};
+use crate::{errors, options, output, torch_op};
 
 /// Values of a stream at other times than it was recorded at.
 ///
@@ -55,7 +55,8 @@ use crate::{errors, options, output};
 /// Returns:
 ///     `[B,T,D]` (`[T,D]` without any batch) in the framework and dtype of `values`.
 #[pyfunction]
-#[pyo3(signature = (values, times, targets, *, method=None, extrapolate=None, lengths=None,
+// `_ops.py` calls it by position, which is quicker; all others by keyword.
+#[pyo3(signature = (values, times, targets, method=None, extrapolate=None, lengths=None,
     target_lengths=None, max_gap=None, scale=None, out_dtype=None, return_valid=None, out=None, device=None, stream=None,
     max_memory=None, check=None),
     text_signature = "(values, times, targets, *, method='linear', extrapolate='clamp', lengths=None, \
@@ -80,6 +81,10 @@ pub(crate) fn resample<'py>(
     max_memory: Option<&Bound<'py, PyAny>>,
     check: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    if let Some(unseen) = torch_op::must_see(values, [Some(times), Some(targets), lengths, target_lengths, scale, out])?
+    {
+        return Ok(unseen);
+    }
     let py = values.py();
     let fail = |error: Error| errors::to_python(py, &error.op(Resample::NAME));
     let describe = || -> Result<_> {

@@ -70,8 +70,9 @@ impl Torch {
 
     /// Whether this is a plain tensor, and of no subclass.
     pub(crate) fn is_exact(&self, object: &Bound<'_, PyAny>) -> bool {
-        let (py, class) = (object.py(), object.get_type());
-        class.is(self.tensor.bind(py)) || class.is(self.parameter.bind(py))
+        // SAFETY: an object has a type; the addresses are only compared.
+        let class = unsafe { ffi::Py_TYPE(object.as_ptr()) }.cast();
+        class == self.tensor.as_ptr() || class == self.parameter.as_ptr()
     }
 
     /// Whether this is a tensor of any class.
@@ -167,13 +168,15 @@ impl Torch {
 
     fn allocate_in_python<'py>(spec: &OutputSpec, like: &Input<'py>) -> PyResult<Bound<'py, PyAny>> {
         let py = like.object.py();
-        let shape = PyTuple::new(py, spec.layout.shape())?;
+        // Given the strides, torch takes a third less time than to find them itself.
+        let sizes = (PyTuple::new(py, spec.layout.shape())?, PyTuple::new(py, spec.layout.strides())?);
+        let new = intern!(py, "new_empty_strided");
         if spec.dtype == like.dtype() {
-            return like.object.call_method1(intern!(py, "new_empty"), (shape,));
+            return like.object.call_method1(new, sizes);
         }
         let options = PyDict::new(py);
         options.set_item("dtype", py.import("torch")?.getattr(spec.dtype.name())?)?;
-        like.object.call_method(intern!(py, "new_empty"), (shape,), Some(&options))
+        like.object.call_method(new, sizes, Some(&options))
     }
 
     /// A new tensor for an output, from torch's own allocator. `like` is a tensor on the same device.

@@ -1,35 +1,88 @@
 //! When a call must go through the op that is registered with torch (`robocache._torch_ops`).
 
+use std::cell::Cell;
+
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyDict, PyList, PyNotImplemented, PyString, PyTuple, PyType};
 
 use crate::cuda;
 use crate::torch::{Torch, is_of};
 
-/// Whether torch must see a call with these arguments: a gradient is wanted, a mode or functorch is at
-/// work, or a tensor is of a kind that only torch knows how to open. All other calls go straight to the
-/// engine, which is several times quicker.
+thread_local! {
+    static BELOW_TORCH: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls what computes a registered op, on tensors that torch has opened: nothing that it calls needs to be seen again.
 #[pyfunction]
-#[pyo3(signature = (arguments, options=None))]
-pub(crate) fn torch_must_see(arguments: &Bound<'_, PyTuple>, options: Option<&Bound<'_, PyDict>>) -> PyResult<bool> {
-    let py = arguments.py();
-    let Some(torch) = Torch::loaded(py).filter(|_| !cuda::is_warming_up()) else {
+#[pyo3(signature = (kernel, *arguments))]
+pub(crate) fn below_torch<'py>(
+    kernel: &Bound<'py, PyAny>,
+    arguments: &Bound<'py, PyTuple>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let before = BELOW_TORCH.replace(true);
+    let result = kernel.call1(arguments);
+    BELOW_TORCH.set(before);
+    result
+}
+
+/// Whether torch must see a call with these arguments, the first of which is the data: see [`must_see`].
+#[pyfunction]
+pub(crate) fn torch_must_see(arguments: &Bound<'_, PyTuple>) -> PyResult<bool> {
+    is_for_torch(arguments.py(), |tensors| {
+        let mut leads = false;
+        for (index, argument) in arguments.iter_borrowed().enumerate() {
+            let found = tensors.look_within(&argument)?;
+            leads |= found && index == 0;
+        }
+        Ok(leads)
+    })
+}
+
+/// `NotImplemented` where torch must see a call with this data and these other arguments; the caller then calls the op that
+/// is registered with torch. All other calls go straight to the engine, which is several times quicker.
+pub(crate) fn must_see<'py, const N: usize>(
+    data: &Bound<'py, PyAny>,
+    others: [Option<&Bound<'py, PyAny>>; N],
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = data.py();
+    let unseen = is_for_torch(py, |tensors| {
+        let leads = tensors.look_within(data)?;
+        tensors.look_at_others(others)?;
+        Ok(leads)
+    })?;
+    Ok(unseen.then(|| PyNotImplemented::get(py).to_owned().into_any()))
+}
+
+/// As [`must_see`] for streams, of which these are the [`parts`](parts_of).
+pub(crate) fn must_see_streams<'a, 'py: 'a, const N: usize>(
+    streams: impl Iterator<Item = &'a Bound<'py, PyTuple>>,
+    targets: &Bound<'py, PyAny>,
+    others: [Option<&Bound<'py, PyAny>>; N],
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = targets.py();
+    let unseen = is_for_torch(py, |tensors| {
+        let mut leads = false;
+        for parts in streams {
+            leads |= tensors.look_at_parts(parts)?;
+        }
+        tensors.look_within(targets)?;
+        tensors.look_at_others(others)?;
+        Ok(leads)
+    })?;
+    Ok(unseen.then(|| PyNotImplemented::get(py).to_owned().into_any()))
+}
+
+/// Whether a gradient is wanted, a mode or functorch is at work, or a tensor is of a kind that only torch knows how to
+/// open. `look` looks at all tensors and says whether the data are some, which decide about the framework of the
+/// results: beside data of others, tensors are only read.
+fn is_for_torch(py: Python<'_>, look: impl FnOnce(&mut Tensors) -> PyResult<bool>) -> PyResult<bool> {
+    let Some(torch) = Torch::loaded(py).filter(|_| !cuda::is_warming_up() && !BELOW_TORCH.get()) else {
         return Ok(false);
     };
     let mut tensors = Tensors { torch, wanted: false, foreign: false };
-    // The first argument, of streams their values, decides about the framework of the results: beside data
-    // of others, tensors are only read.
-    let mut leads = false;
-    for (index, argument) in arguments.iter_borrowed().enumerate() {
-        let found = tensors.look_within(&argument)?;
-        leads |= found && index == 0;
-    }
-    for (_, option) in options.into_iter().flatten() {
-        let found = tensors.look_within(&option)?;
-        leads |= found && arguments.is_empty();
-    }
+    let leads = look(&mut tensors)?;
     Ok(tensors.wanted || (leads && (tensors.foreign || torch.is_watching(py)?)))
 }
 
@@ -76,12 +129,27 @@ impl Tensors {
             return Ok(false);
         }
         if let Some(parts) = parts_of(item) {
-            for index in TENSORS {
-                let part = parts.get_borrowed_item(index)?;
-                *found |= self.look(&part)? && index == 0;
-            }
+            *found |= self.look_at_parts(&parts)?;
         }
         Ok(true)
+    }
+
+    /// Looks at the tensors of a stream; says whether its values are one.
+    fn look_at_parts(&mut self, parts: &Bound<'_, PyTuple>) -> PyResult<bool> {
+        let mut leads = false;
+        for index in TENSORS {
+            let part = parts.get_borrowed_item(index)?;
+            leads |= self.look(&part)? && index == 0;
+        }
+        Ok(leads)
+    }
+
+    /// Looks at arguments that may be there, and may be tuples.
+    fn look_at_others<'py, const N: usize>(&mut self, others: [Option<&Bound<'py, PyAny>>; N]) -> PyResult<()> {
+        for other in others.into_iter().flatten() {
+            self.look_within(other)?;
+        }
+        Ok(())
     }
 
     fn look(&mut self, object: &Bound<'_, PyAny>) -> PyResult<bool> {

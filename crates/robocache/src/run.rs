@@ -21,7 +21,7 @@ pub trait Op: Sync {
         Self::NAME
     }
     /// The data tensors with their names; they must live on one device.
-    fn inputs(&self) -> Vec<(&'static str, &TensorRef<'_>)>;
+    fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'_>)>;
     /// Everything that can be refused before data is read, for all backends.
     fn check(&self) -> Result<Self::Dims>;
     /// What the caller must provide, in this order.
@@ -108,7 +108,7 @@ pub struct Prepared<'o, O: Op> {
 /// in their data; the op has then done nothing and can be called again.
 pub fn prepare<'o, O: Op>(op: &'o O, context: &Context<'_>) -> Result<Prepared<'o, O>> {
     let checked = || {
-        let device = common_device(&op.inputs())?;
+        let device = common_device(op.inputs())?;
         let dims = op.check()?;
         let gpu = match device {
             Device::Cpu => None,
@@ -197,7 +197,6 @@ impl<O: Op> Prepared<'_, O> {
                 format!("{} outputs given, {} expected", out.len(), self.outputs.len()),
             ));
         }
-        let inputs = self.op.inputs();
         for (spec, given) in self.outputs.iter().zip(out) {
             let view = given.view();
             ensure!(view.dtype() == spec.dtype, spec.name, "expected {}, got {}", spec.dtype, view.dtype());
@@ -210,7 +209,7 @@ impl<O: Op> Prepared<'_, O> {
             );
             ensure!(view.device() == self.device, spec.name, "lives on {}, the data on {}", view.device(), self.device);
             let range = view.address_range();
-            for (name, input) in &inputs {
+            for (name, input) in self.op.inputs() {
                 ensure!(!meets(range, input), spec.name, "shares memory with {name}");
             }
         }
@@ -224,14 +223,14 @@ impl<O: Op> Prepared<'_, O> {
     }
 }
 
-fn common_device(inputs: &[(&'static str, &TensorRef<'_>)]) -> Result<Device> {
-    let Some((first_name, first)) = inputs.first() else {
+fn common_device<'t>(mut inputs: impl Iterator<Item = (&'static str, &'t TensorRef<'t>)>) -> Result<Device> {
+    let Some((first_name, first)) = inputs.next() else {
         return Ok(Device::Cpu);
     };
     for (name, input) in inputs {
         ensure!(
             input.device() == first.device(),
-            *name,
+            name,
             "lives on {}, {first_name} on {}; move one of them",
             input.device(),
             first.device()

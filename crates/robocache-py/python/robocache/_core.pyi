@@ -1,4 +1,4 @@
-from collections.abc import ItemsView, Iterator, KeysView, Sequence, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Sequence, ValuesView
 from typing import Any, Literal, Protocol, TypeVar, final, overload
 
 import numpy as np
@@ -24,6 +24,7 @@ __all__ = [
     "StreamInfo",
     "Windows",
     "__version__",
+    "below_torch",
     "command_line",
     "crop_box",
     "farthest_points",
@@ -144,7 +145,8 @@ def resample_backward(
     target_lengths: _HasDLPack | _Numbers | None = None,
     check: bool = True,
 ) -> _Values: ...
-def torch_must_see(arguments: tuple[Any, ...], options: dict[str, Any] | None = None) -> bool: ...
+def below_torch(kernel: Callable[..., Any], *arguments: Any) -> Any: ...
+def torch_must_see(arguments: tuple[Any, ...]) -> bool: ...
 def promoted(names: Sequence[str]) -> str | None: ...
 def fuse(
     streams: Sequence[FusedStream],

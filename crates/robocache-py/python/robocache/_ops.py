@@ -1,9 +1,9 @@
 """The engine as the package calls it: so that torch can look into calls.
 
-A call that torch must see (a gradient is wanted, a mode or functorch is at work, a tensor is of a
-subclass) goes to the function of the same name in `_torch_ops`, which calls the op registered with torch;
-and so does one that torch.compile traces, which takes `_sees` for `_must_see`. Here nothing imports torch,
-and other calls pay for two more frames only.
+Of a call that torch must see (a gradient is wanted, a mode or functorch is at work, a tensor is of a
+subclass) the engine returns NotImplemented, and it goes to the function of the same name in `_torch_ops`,
+which calls the op registered with torch; and so does one that torch.compile traces. Here nothing imports
+torch, and other calls pay for two more frames only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from robocache import _core
-from robocache._core import torch_must_see
 from robocache._stream import Stream
 
 if TYPE_CHECKING:
@@ -22,22 +21,18 @@ if TYPE_CHECKING:
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def _must_see(arguments: tuple[Any, ...], options: dict[str, Any] | None = None) -> bool:
-    """Whether torch must see a call."""
-    return torch_must_see(arguments, options)
+def _is_traced(data: Any = None, out: Any = None, stream: Any = None) -> bool:
+    """Whether torch.compile traces this call: it takes `_for_a_graph` for it."""
+    return False
 
 
-def _sees(arguments: tuple[Any, ...], options: dict[str, Any] | None = None) -> bool:
-    """As `_must_see` where torch.compile traces it: always, but for what only the engine does, which ends the graph."""
+def _for_a_graph(data: Any = None, out: Any = None, stream: Any = None) -> bool:
+    """As `_is_traced` where it is traced: yes, but for what only the engine does, which ends the graph."""
     import torch
 
-    if options is None:
-        return True
     reason = ""
-    if options.get("out") is not None or options.get("stream") is not None:
+    if out is not None or stream is not None:
         reason = "`out` and `stream` cannot be used where torch must see the call"
-    named = [options[name] for name in _DATA if name in options]
-    data = arguments[0] if arguments else named[0] if named else None
     if isinstance(data, (list, tuple)):
         values = [each.values for each in data if isinstance(each, Stream)]
         there = [x for x in values if x is not None]
@@ -51,28 +46,40 @@ def _sees(arguments: tuple[Any, ...], options: dict[str, Any] | None = None) -> 
     return True
 
 
-_DATA = ("values", "streams", "points", "depth", "count")
-"""What decides about the framework of a result."""
-_must_see._torchdynamo_inline = _sees  # type: ignore[attr-defined]
+_is_traced._torchdynamo_inline = _for_a_graph  # type: ignore[attr-defined]
 
 
 def _traceable(function: _Function) -> _Function:
-    """`function`, such that torch sees it where it must."""
+    """A function of the engine, such that torch sees it where it must."""
     name = function.__name__
 
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
-        if _must_see(arguments, options):
-            return getattr(_torch_ops(), name)(*arguments, **options)
-        return function(*arguments, **options)
+        data = arguments[0] if arguments else options.get("points", options.get("depth"))
+        if not _is_traced(data, options.get("out"), options.get("stream")):
+            result = function(*arguments, **options)
+            if result is not NotImplemented:
+                return result
+        return getattr(_torch_ops(), name)(*arguments, **options)
 
     call.__module__ = "robocache"
     return call  # type: ignore[return-value]
 
 
+def _described_by(function: Callable[..., Any]) -> Callable[[_Function], _Function]:
+    """Gives a function of the package the name and the words of the engine's own."""
+
+    def describe(call: _Function) -> _Function:
+        call.__module__, call.__qualname__ = "robocache", function.__name__
+        call.__doc__ = function.__doc__
+        return call
+
+    return describe
+
+
 def engine(*tensors: Any) -> Any:
     """What computes a call with these tensors, the first of which is the data: `_core` or `_torch_ops`."""
-    return _torch_ops() if _must_see(tensors) else _core
+    return _torch_ops() if _is_traced() or _core.torch_must_see(tensors) else _core
 
 
 def _torch_ops() -> Any:
@@ -81,19 +88,130 @@ def _torch_ops() -> Any:
     return _torch_ops
 
 
-@_traceable
 def wait_for(count: Any, most: int) -> int:
     """A number that an op counted, at most `most`: this waits for a GPU."""
+    if _is_traced() or _core.torch_must_see((count,)):
+        found: int = _torch_ops().wait_for(count, most)
+        return found
     # A call that only warms up counts nothing, so any number may stand there.
     return min(max(int(count), 0), most)
 
 
 if not TYPE_CHECKING:
     farthest_points = _traceable(_core.farthest_points)
-    fuse = _traceable(_core.fuse)
-    resample = _traceable(_core.resample)
     transform_points = _traceable(_core.transform_points)
     unproject = _traceable(_core.unproject)
+
+    # These two are called for every batch, and to hand on arguments one by one is quicker than to pack them.
+
+    @_described_by(_core.resample)
+    def resample(
+        values,
+        times,
+        targets,
+        *,
+        method="linear",
+        extrapolate="clamp",
+        lengths=None,
+        target_lengths=None,
+        max_gap=None,
+        scale=None,
+        out_dtype=None,
+        return_valid=False,
+        out=None,
+        device=None,
+        stream=None,
+        max_memory=None,
+        check=True,
+    ):
+        if not _is_traced(values, out, stream):
+            result = _core.resample(
+                values,
+                times,
+                targets,
+                method,
+                extrapolate,
+                lengths,
+                target_lengths,
+                max_gap,
+                scale,
+                out_dtype,
+                return_valid,
+                out,
+                device,
+                stream,
+                max_memory,
+                check,
+            )
+            if result is not NotImplemented:
+                return result
+        return _torch_ops().resample(
+            values,
+            times,
+            targets,
+            method=method,
+            extrapolate=extrapolate,
+            lengths=lengths,
+            target_lengths=target_lengths,
+            max_gap=max_gap,
+            scale=scale,
+            out_dtype=out_dtype,
+            return_valid=return_valid,
+            out=out,
+            device=device,
+            stream=stream,
+            max_memory=max_memory,
+            check=check,
+        )
+
+    @_described_by(_core.fuse)
+    def fuse(
+        streams,
+        targets,
+        *,
+        out_dtype=None,
+        extrapolate="clamp",
+        target_lengths=None,
+        return_valid=False,
+        return_age=False,
+        out=None,
+        device=None,
+        stream=None,
+        max_memory=None,
+        check=True,
+    ):
+        if not _is_traced(streams, out, stream):
+            result = _core.fuse(
+                streams,
+                targets,
+                out_dtype,
+                extrapolate,
+                target_lengths,
+                return_valid,
+                return_age,
+                out,
+                device,
+                stream,
+                max_memory,
+                check,
+            )
+            if result is not NotImplemented:
+                return result
+        return _torch_ops().fuse(
+            streams,
+            targets,
+            out_dtype=out_dtype,
+            extrapolate=extrapolate,
+            target_lengths=target_lengths,
+            return_valid=return_valid,
+            return_age=return_age,
+            out=out,
+            device=device,
+            stream=stream,
+            max_memory=max_memory,
+            check=check,
+        )
+
 
 __all__ = [
     "engine",

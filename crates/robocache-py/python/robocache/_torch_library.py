@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
+from robocache._core import below_torch
 from robocache._errors import Unsupported
 from robocache._torch_arguments import no_forward_mode
 
@@ -65,7 +67,7 @@ _FUNCTIONS: dict[str, type[torch.autograd.Function]] = {}
 def register(op: Op) -> None:
     name = f"robocache::{op.name}"
     _LIBRARY.define(f"{op.name}{op.schema}", tags=(torch.Tag.pt2_compliant_tag,))
-    _LIBRARY.impl(op.name, op.kernel, "CompositeExplicitAutograd")
+    _LIBRARY.impl(op.name, partial(below_torch, op.kernel), "CompositeExplicitAutograd")
     torch.library.register_fake(name, op.fake, lib=_LIBRARY)
     rule = _no_vmap(op.of or op.name) if op.inner is None else _vmap_rule(op)
     torch.library.register_vmap(name, rule, lib=_LIBRARY)

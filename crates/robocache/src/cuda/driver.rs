@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_int};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use libloading::Library;
 
@@ -23,12 +23,18 @@ pub(super) fn is_sticky(code: c_int) -> bool {
     STICKY.contains(&code)
 }
 
-/// The process that initialised the driver; CUDA does not survive `fork`.
-static OWNER: AtomicU32 = AtomicU32::new(0);
+/// Whether this process initialised the driver. CUDA does not survive `fork`, so a child takes it back: to compare
+/// numbers of processes would be a system call in every call.
+static IN_USE: AtomicBool = AtomicBool::new(false);
 
 /// Whether this process initialised the driver; asking does not.
 pub(super) fn is_in_use() -> bool {
-    OWNER.load(Ordering::Relaxed) == std::process::id()
+    IN_USE.load(Ordering::Relaxed)
+}
+
+#[cfg(unix)]
+extern "C" fn after_fork() {
+    IN_USE.store(false, Ordering::Relaxed);
 }
 
 /// The driver, loaded and initialised once per process.
@@ -81,7 +87,12 @@ fn init(driver: Driver) -> Result<Driver, LoadError> {
     // SAFETY: 0 is the only flag.
     match unsafe { (driver.init)(0) } {
         0 => {
-            OWNER.store(std::process::id(), Ordering::Relaxed);
+            #[cfg(unix)]
+            // SAFETY: the handler stores a number, which is allowed after a fork, and is never unloaded.
+            if unsafe { libc::pthread_atfork(None, None, Some(after_fork)) } != 0 {
+                return Err(LoadError("no memory to watch for forks of this process".to_owned()));
+            }
+            IN_USE.store(true, Ordering::Relaxed);
             Ok(driver)
         }
         // What a driver that another library has used answers after a fork.

@@ -41,10 +41,10 @@ pub(crate) fn depth_number(dtype: DType) -> u32 {
 
 impl<'a> DepthImage<'a> {
     /// The data tensors with their names.
-    pub(crate) fn inputs(&self) -> Vec<(&'static str, &TensorRef<'a>)> {
+    pub(crate) fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'a>)> {
         let camera = self.intrinsics.tensor().map(|camera| ("intrinsics", camera));
         let pose = self.extrinsics.as_ref().and_then(Small::tensor).map(|pose| ("extrinsics", pose));
-        [("depth", &self.depth)].into_iter().chain(camera).chain(pose).collect()
+        [("depth", &self.depth)].into_iter().chain(camera).chain(pose)
     }
 
     /// The cloud that the pixels are.
@@ -120,11 +120,12 @@ impl<'a> From<DepthImage<'a>> for PointSource<'a> {
 
 impl<'a> PointSource<'a> {
     /// The data tensors with their names.
-    pub(crate) fn inputs(&self) -> Vec<(&'static str, &TensorRef<'a>)> {
-        match self {
-            Self::Cloud(points) => vec![("points", points)],
-            Self::Depth(image) => image.inputs(),
-        }
+    pub(crate) fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'a>)> {
+        let (points, image) = match self {
+            Self::Cloud(points) => (Some(("points", points)), None),
+            Self::Depth(image) => (None, Some(image)),
+        };
+        points.into_iter().chain(image.into_iter().flat_map(DepthImage::inputs))
     }
 
     /// Checks where the points come from, and lengths; `batch` has taken in the other arguments.

@@ -5,8 +5,8 @@ use std::fmt;
 use super::DType;
 use crate::{Error, Result, ensure};
 
-/// Tensors have at most this many axes.
-pub const MAX_RANK: usize = 8;
+/// Tensors have at most this many axes, as many as an op has uses for: layouts are copied around by value.
+pub const MAX_RANK: usize = 5;
 
 /// Shape and strides (in elements, of any sign) of a tensor.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -34,8 +34,8 @@ impl Op for CropBox<'_> {
     const NAME: &'static str = "crop_box";
     type Dims = Cloud;
 
-    fn inputs(&self) -> Vec<(&'static str, &TensorRef<'_>)> {
-        [("points", &self.points)].into_iter().chain(self.lengths.as_ref().map(|x| ("lengths", x))).collect()
+    fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'_>)> {
+        [("points", &self.points)].into_iter().chain(self.lengths.as_ref().map(|x| ("lengths", x)))
     }
 
     fn check(&self) -> Result<Cloud> {

@@ -75,15 +75,15 @@ template <class T, int N> T dot(const T (&a)[N], const T (&b)[N]) {
 
 // By the cosine, in f32; see blend.rs. `scale`: 1 over both lengths.
 inline void along_arc(float first, float second, float scale, float product, float weight, float& from, float& to) {
-    constexpr float SQUARE[8] = {2.0f, 0.33334002f, 0.08872608f, 0.029895267f, 0.0051481426f, 0.0136712f, -0.008408849f, 0.0050291247f};
+    constexpr float SQUARE[7] = {2.0f, 0.33329728f, 0.0895517f, 0.024578737f, 0.020901984f, -0.009945659f, 0.009016302f};
     constexpr float SINC[5] = {1.0f, -0.1666666f, 0.0083330665f, -0.00019809596f, 2.6057653e-06f};
     constexpr float PER_SINC[7] = {1.0f, 0.16666566f, 0.019452367f, 0.0020297505f, 0.00023387704f, 7.791867e-06f, 5.612295e-06f};
     const float below = 1.0f - product * scale;
     const float square = below * series(SQUARE, below);
-    const float per_sinc = series(PER_SINC, square);
+    const float both = series(PER_SINC, square) * scale;
     const float rest = 1.0f - weight;
-    from = rest * series(SINC, rest * rest * square) * per_sinc * (second * scale);
-    to = weight * series(SINC, weight * weight * square) * per_sinc * (first * scale);
+    from = rest * series(SINC, rest * rest * square) * (both * second);
+    to = weight * series(SINC, weight * weight * square) * (both * first);
 }
 inline void along_arc(const float (&)[4], const float (&)[4], float first, float second, float product, float weight, float& from,
                       float& to) {

@@ -58,8 +58,7 @@ const ATAN_QUARTERS: [f64; 5] =
 
 /// For angles up to π/2 and in f32, fitted so that their largest relative error is small: the angle's square over
 /// 1 - cosine, by 1 - cosine; sine over angle, and angle over sine, by the angle's square.
-const SQUARE: [f32; 8] =
-    [2.0, 0.33334002, 0.08872608, 0.029895267, 0.0051481426, 0.0136712, -0.008408849, 0.0050291247];
+const SQUARE: [f32; 7] = [2.0, 0.33329728, 0.0895517, 0.024578737, 0.020901984, -0.009945659, 0.009016302];
 const SINC: [f32; 5] = [1.0, -0.1666666, 0.0083330665, -0.00019809596, 2.6057653e-06];
 const PER_SINC: [f32; 7] = [1.0, 0.16666566, 0.019452367, 0.0020297505, 0.00023387704, 7.791867e-06, 5.612295e-06];
 
@@ -207,11 +206,11 @@ fn along_arc_f32(_: [f32; 4], _: [f32; 4], [first, second]: [f32; 2], product: f
     let scale = 1.0 / (first * second);
     let below = 1.0 - product * scale;
     let square = below * series(SQUARE, below);
-    let per_sinc = series(PER_SINC, square);
+    let both = series(PER_SINC, square) * scale;
     let rest = 1.0 - weight;
-    let from = rest * series(SINC, rest * rest * square) * per_sinc;
-    let to = weight * series(SINC, weight * weight * square) * per_sinc;
-    [from * (second * scale), to * (first * scale)]
+    let from = rest * series(SINC, rest * rest * square) * (both * second);
+    let to = weight * series(SINC, weight * weight * square) * (both * first);
+    [from, to]
 }
 
 #[inline(always)]

@@ -1,11 +1,11 @@
 //! `fuse` on the host: the jobs of all streams, run side by side.
 
-use super::{Dims, Fuse, Part};
+use super::{Dims, Fuse};
 use crate::ops::resample::{Destination, Rows, Stamp, StreamJob, run_jobs, stream_job, strides};
 use crate::tensor::DType;
 use crate::{Context, Outputs, Result};
 
-pub(super) fn fuse(op: &Fuse<'_>, dims: &Dims<'_>, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
+pub(super) fn fuse(op: &Fuse<'_>, dims: &Dims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
     if op.is_empty(dims) {
         return Ok(());
     }
@@ -16,16 +16,12 @@ pub(super) fn fuse(op: &Fuse<'_>, dims: &Dims<'_>, out: &mut Outputs<'_, '_>, co
     }
 }
 
-fn with_stamps<S: Stamp>(
-    op: &Fuse<'_>,
-    dims: &Dims<'_>,
-    out: &mut Outputs<'_, '_>,
-    context: &Context<'_>,
-) -> Result<()> {
+fn with_stamps<S: Stamp>(op: &Fuse<'_>, dims: &Dims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
+    let streams: Vec<_> = op.streams.iter().map(|stream| op.stream_op(stream, Some(dims.dtype))).collect();
     if op.check {
-        for (index, part) in dims.parts.iter().enumerate() {
-            if let Some((stream, stream_dims)) = &part.stream {
-                let rows = Rows::<S>::new(stream, stream_dims);
+        for (index, (stream, part)) in streams.iter().zip(&dims.parts).enumerate() {
+            if let (Some(stream), Some(samples)) = (stream, &part.samples) {
+                let rows = Rows::<S>::new(stream, samples);
                 rows.check(stream, context).map_err(|error| op.blame(index, error))?;
             }
         }
@@ -39,7 +35,7 @@ fn with_stamps<S: Stamp>(
     let (out_strides, size) = (strides::<3>(output.view()), dims.dtype.size());
     let out = output.data_mut();
     let mut jobs = Vec::with_capacity(dims.parts.len());
-    for (index, part) in dims.parts.iter().enumerate() {
+    for (index, (stream, part)) in streams.iter().zip(&dims.parts).enumerate() {
         let at =
             |data: *mut u8, stride: isize, size: usize| data.wrapping_offset(stride * index as isize * size as isize);
         let to = Destination {
@@ -53,16 +49,12 @@ fn with_stamps<S: Stamp>(
             // Rows of several streams share lines of the cache, so they stay there.
             stream: false,
         };
-        jobs.push(job::<S>(part, to));
+        jobs.push(match (stream, &part.samples) {
+            (Some(stream), Some(samples)) => stream_job(stream, Rows::<S>::new(stream, samples), to),
+            _ => Box::new(MissingJob { width: part.width, to }),
+        });
     }
     run_jobs(&jobs, dims.batch, dims.targets, context)
-}
-
-fn job<'a, S: Stamp>(part: &'a Part<'a>, to: Destination) -> Box<dyn StreamJob + 'a> {
-    let Some((op, dims)) = &part.stream else {
-        return Box::new(MissingJob { width: part.width, to });
-    };
-    stream_job(op, Rows::<S>::new(op, dims), to)
 }
 
 /// A modality that was not recorded: zeros.

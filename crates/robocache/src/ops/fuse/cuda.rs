@@ -3,7 +3,7 @@
 
 use super::arguments::{
     APART, Args, CHECK, COLLECT, CUBICS, EMPTY_SEGMENT, EMPTY_STREAM, FEW, KEEP, LINE, MANY, Output, RAGGED, RICH,
-    STAGE, SegmentArgs, Source, WIDE_TARGET_LENGTHS, ZEROS, cut, room, row_bytes, whole_rows,
+    STAGE, Samples, SegmentArgs, Source, WIDE_TARGET_LENGTHS, ZEROS, cut, room, row_bytes, whole_rows,
 };
 use super::plan::{Plan, Sizes};
 use super::variant::{Mode, Variant, WHOLE_THREADS};
@@ -59,7 +59,7 @@ struct Common<'a> {
     age: (*mut u8, [isize; 3]),
 }
 
-pub(super) fn fuse(op: &Fuse<'_>, dims: &Dims<'_>, out: &mut Outputs<'_, '_>, launcher: &Launcher<'_>) -> Result<()> {
+pub(super) fn fuse(op: &Fuse<'_>, dims: &Dims, out: &mut Outputs<'_, '_>, launcher: &Launcher<'_>) -> Result<()> {
     if op.is_empty(dims) {
         return Ok(());
     }
@@ -76,10 +76,9 @@ pub(super) fn fuse(op: &Fuse<'_>, dims: &Dims<'_>, out: &mut Outputs<'_, '_>, la
         valid: super::per_stream(out, valid_place),
         age: super::per_stream(out, age_place),
     };
-    let source = |part: &'_ super::Part<'_>| (part.column, part.width);
-    let sources = dims.parts.iter().map(|part| {
-        let (column, width) = source(part);
-        Source { stream: part.stream.as_ref().map(|(op, dims)| (op, dims)), column, width }
+    let sources = op.streams.iter().zip(&dims.parts).map(|(stream, part)| {
+        let &super::Part { ref samples, column, width } = part;
+        Source { stream: Samples::of(stream).zip(samples.as_ref()), column, width }
     });
     launch(&sources.collect::<Vec<_>>(), &common, out, launcher)
 }
@@ -104,7 +103,7 @@ pub(in crate::ops) fn align(
         valid: (valid, [batch, step, 0]),
         age: (std::ptr::null_mut(), [0; 3]),
     };
-    launch(&[Source { stream: Some((op, dims)), column: 0, width: dims.width }], &common, out, launcher)
+    launch(&[Source { stream: Some((op.into(), dims)), column: 0, width: dims.width }], &common, out, launcher)
 }
 
 fn launch(
@@ -195,8 +194,7 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
     output: &mut crate::tensor::TensorMut<'_>,
     launcher: &Launcher<'_>,
 ) -> Result<()> {
-    let driver = launcher.driver_version();
-    if size_of::<Args<STREAMS, SEGMENTS>>() > SMALL_ARGUMENTS && driver < LARGE_ARGUMENTS_SINCE {
+    if size_of::<Args<STREAMS, SEGMENTS>>() > SMALL_ARGUMENTS && launcher.driver_version() < LARGE_ARGUMENTS_SINCE {
         let message = format!("more than {} streams, or streams of several dtypes, need a driver of CUDA 12.1", FEW.0);
         return Err(Error::unsupported("streams", message));
     }
@@ -225,7 +223,7 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
         let dtype = op.values.dtype();
         args.values = op.values.data();
         args.times = op.times.data();
-        args.lengths = pointer(op.lengths.as_ref());
+        args.lengths = pointer(op.lengths);
         args.value_strides = in_bytes(dims.value_strides, dtype.size());
         args.time_strides = dims.time_strides.map(|stride| stride as i64);
         args.length_stride = dims.length_stride as i64;
@@ -233,8 +231,8 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
         args.max_gap = if variant.stamp == 0 { (max_gap * 1e9).round() as u64 } else { max_gap.to_bits() };
         args.method = op.method.plain().unwrap_or(Method::Linear) as u8;
         args.dtype = dtype_number(dtype) as u8;
-        args.wide_lengths = u8::from(is_wide(op.lengths.as_ref()));
-        match &op.scale {
+        args.wide_lengths = u8::from(is_wide(op.lengths));
+        match op.scale {
             // What is only stored is scaled, by 1 where nothing else is said.
             None => args.scaled = u8::from(op.is_stored()),
             Some(Scale::One(scale)) => (args.scaled, args.scale_all) = (1, *scale),

@@ -113,7 +113,7 @@ impl<S: Stamp> StreamJob for IntegerJob<'_, S> {
             };
             // SAFETY: rows, samples, targets and columns inside what the checks proved.
             unsafe { self.to.mark(row, index as isize, valid, || age_of(&stamps, &targets, index, hint)) };
-            for range in &dims.ranges {
+            for range in dims.ranges.iter() {
                 let sample = match (pick, range.method) {
                     (Pick::Missing, _) => None,
                     (Pick::Take(sample), _) | (Pick::Blend(sample, _), Method::Previous) => Some(sample),

@@ -200,7 +200,7 @@ impl<S: Stamp, T: Real> MixedJob<'_, S, T> {
             match between {
                 None => around.result.fill(T::NAN),
                 Some(between) => {
-                    for range in &self.rows.dims.ranges {
+                    for range in self.rows.dims.ranges.iter() {
                         apply(range, &mut around, between);
                     }
                 }

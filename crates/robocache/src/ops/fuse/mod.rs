@@ -19,7 +19,7 @@ pub(in crate::ops) use mixed::mixed_job;
 
 use super::resample::{
     Batch, Dims as StreamDims, Extrapolate, Method, Methods, Resample, Scale, are_lengths, are_stamps, check_ends,
-    check_gap, check_scale, with_unit,
+    check_gap, check_scale, is_stored, with_unit,
 };
 use crate::cuda::Launcher;
 use crate::tensor::{DType, TensorRef};
@@ -101,24 +101,25 @@ pub struct Fuse<'a> {
 
 /// A stream as `check` proved it.
 #[derive(Debug)]
-pub(in crate::ops) struct Part<'a> {
-    /// The stream as an op of its own; none where it is missing.
-    pub(in crate::ops) stream: Option<(Resample<'a>, StreamDims)>,
+struct Part {
+    /// Sizes of its samples; none where it is missing.
+    samples: Option<StreamDims>,
     /// Its first column in the output.
-    pub(in crate::ops) column: usize,
+    column: usize,
     /// Its columns.
-    pub(in crate::ops) width: usize,
+    width: usize,
 }
 
 /// Sizes that `check` proved.
 #[derive(Debug)]
-pub struct Dims<'a> {
+pub struct Dims {
     has_batch: bool,
     batch: usize,
     targets: usize,
     width: usize,
     dtype: DType,
-    parts: Vec<Part<'a>>,
+    /// In the order of the streams.
+    parts: Vec<Part>,
 }
 
 impl<'a> Fuse<'a> {
@@ -136,7 +137,7 @@ impl<'a> Fuse<'a> {
         }
     }
 
-    fn is_empty(&self, dims: &Dims<'_>) -> bool {
+    fn is_empty(&self, dims: &Dims) -> bool {
         dims.batch == 0 || dims.targets == 0 || (dims.width == 0 && !self.return_valid && !self.return_age)
     }
 
@@ -160,8 +161,8 @@ impl<'a> Fuse<'a> {
         let mut all: Option<DType> = None;
         for (index, stream) in self.streams.iter().enumerate() {
             let Some((values, _)) = &stream.samples else { continue };
-            let is_stored = stream.scale.is_some() || values.dtype().is_stored();
-            let dtype = if is_stored { DType::F32 } else { values.dtype() };
+            let stored = is_stored(values, stream.scale.as_ref());
+            let dtype = if stored { DType::F32 } else { values.dtype() };
             all = Some(match all {
                 None => dtype,
                 Some(known) => known.promote(dtype).ok_or_else(|| {
@@ -184,27 +185,22 @@ impl<'a> Fuse<'a> {
         Ok(wanted)
     }
 
-    /// A stream as an op of its own. Inlined, since it is long and would be moved.
+    /// A stream as an op of its own; none where it is missing. Inlined, since it is long and would be moved.
     #[inline(always)]
-    fn stream_op(
-        &self,
-        stream: &Stream<'a>,
-        (values, times): (TensorRef<'a>, TensorRef<'a>),
-        dtype: DType,
-    ) -> Resample<'a> {
-        Resample {
+    fn stream_op(&self, stream: &Stream<'a>, out_dtype: Option<DType>) -> Option<Resample<'a>> {
+        let (values, times) = stream.samples?;
+        Some(Resample {
             method: stream.method.clone(),
             extrapolate: self.extrapolate,
             lengths: stream.lengths,
             target_lengths: self.target_lengths,
             max_gap: stream.max_gap,
             scale: stream.scale,
-            // What integers become is settled here; the op itself knows only floats.
-            out_dtype: dtype.is_float().then_some(dtype),
+            out_dtype,
             return_valid: self.return_valid,
             check: self.check,
             ..Resample::new(values, times, self.targets)
-        }
+        })
     }
 }
 
@@ -267,27 +263,22 @@ impl Fuse<'_> {
     }
 }
 
-impl<'a> Op for Fuse<'a> {
+impl Op for Fuse<'_> {
     const NAME: &'static str = "fuse";
-    type Dims = Dims<'a>;
+    type Dims = Dims;
 
-    fn inputs(&self) -> Vec<(&'static str, &TensorRef<'_>)> {
-        let mut inputs = Vec::with_capacity(3 * self.streams.len() + 2);
-        for stream in &self.streams {
-            if let Some((values, times)) = &stream.samples {
-                inputs.extend([("streams", values), ("streams", times)]);
-            }
-            inputs.extend(stream.lengths.as_ref().map(|lengths| ("streams", lengths)));
-            if let Some(Scale::Columns(scale)) = &stream.scale {
-                inputs.push(("streams", scale));
-            }
-        }
-        inputs.push(("targets", &self.targets));
-        inputs.extend(self.target_lengths.as_ref().map(|lengths| ("target_lengths", lengths)));
-        inputs
+    fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'_>)> {
+        let streams = self.streams.iter().flat_map(|stream| {
+            let (values, times) = stream.samples.as_ref().map(|(values, times)| (values, times)).unzip();
+            let scale = stream.scale.as_ref().and_then(Scale::columns);
+            [values, times, stream.lengths.as_ref(), scale]
+        });
+        let others = [("targets", Some(&self.targets)), ("target_lengths", self.target_lengths.as_ref())];
+        let all = streams.map(|tensor| ("streams", tensor)).chain(others);
+        all.filter_map(|(name, tensor)| Some((name, tensor?)))
     }
 
-    fn check(&self) -> Result<Dims<'a>> {
+    fn check(&self) -> Result<Dims> {
         let count = self.streams.len();
         ensure!((1..=MOST_STREAMS).contains(&count), "streams", "expected 1 to {MOST_STREAMS} streams, got {count}");
         self.targets.layout().expect_rank("targets", &[1, 2], "[B,T] or [T]")?;
@@ -303,34 +294,33 @@ impl<'a> Op for Fuse<'a> {
         for (index, stream) in self.streams.iter().enumerate() {
             let blame = |error| self.blame(index, error);
             let mut width = stream.dim;
-            if let Some(samples) = stream.samples {
-                let mut op = self.stream_op(stream, samples, dtype);
+            // What integers become is settled here; the op itself knows only floats.
+            if let Some(op) = self.stream_op(stream, dtype.is_float().then_some(dtype)) {
                 op.check_ranks().and_then(|()| self.check_stamps(&op.times)).map_err(blame)?;
                 self.agree(&mut agreed, index, ("values", &op.values, 2)).map_err(blame)?;
                 self.agree(&mut agreed, index, ("times", &op.times, 1)).map_err(blame)?;
                 if let Some(lengths) = &op.lengths {
                     self.agree(&mut agreed, index, ("lengths", lengths, 0)).map_err(blame)?;
                 }
-                let dims = op.check().map_err(blame)?;
-                op.out_dtype = Some(dtype);
-                width = dims.width;
-                parts.push(Part { stream: Some((op, dims)), column, width });
+                let samples = op.check().map_err(blame)?;
+                width = samples.width;
+                parts.push(Part { samples: Some(samples), column, width });
             } else {
                 self.check_missing(&mut agreed, index, stream).map_err(blame)?;
-                parts.push(Part { stream: None, column, width });
+                parts.push(Part { samples: None, column, width });
             }
             column = column.checked_add(width).ok_or_else(|| Error::invalid("streams", "too many columns"))?;
         }
         let batch = agreed.batch.size;
         let size = batch.map_or(1, |(size, _)| size);
-        for (_, dims) in parts.iter_mut().filter_map(|part| part.stream.as_mut()) {
-            dims.batch = size;
+        for samples in parts.iter_mut().filter_map(|part| part.samples.as_mut()) {
+            samples.batch = size;
         }
         let targets = self.targets.shape().last().copied().unwrap_or(0);
         Ok(Dims { has_batch: batch.is_some(), batch: size, targets, width: column, dtype, parts })
     }
 
-    fn outputs(&self, dims: &Dims<'a>) -> Result<Vec<OutputSpec>> {
+    fn outputs(&self, dims: &Dims) -> Result<Vec<OutputSpec>> {
         let shape = |last: usize| [dims.batch, dims.targets, last];
         let skip = usize::from(!dims.has_batch);
         let mut outputs = vec![OutputSpec::new("out", dims.dtype, &shape(dims.width)[skip..])?];
@@ -343,11 +333,11 @@ impl<'a> Op for Fuse<'a> {
         Ok(outputs)
     }
 
-    fn cpu(&self, dims: &Dims<'a>, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
+    fn cpu(&self, dims: &Dims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
         cpu::fuse(self, dims, out, context)
     }
 
-    fn cuda(&self, dims: &Dims<'a>, out: &mut Outputs<'_, '_>, launcher: &Launcher<'_>) -> Result<()> {
+    fn cuda(&self, dims: &Dims, out: &mut Outputs<'_, '_>, launcher: &Launcher<'_>) -> Result<()> {
         cuda::fuse(self, dims, out, launcher)
     }
 }

@@ -116,6 +116,24 @@ impl From<Method> for Methods {
     }
 }
 
+/// Methods by columns, in order; one of them needs no memory.
+#[derive(Debug)]
+pub(in crate::ops) enum Ranges {
+    One(ColumnRange),
+    Many(Vec<ColumnRange>),
+}
+
+impl std::ops::Deref for Ranges {
+    type Target = [ColumnRange];
+
+    fn deref(&self) -> &[ColumnRange] {
+        match self {
+            Self::One(range) => std::slice::from_ref(range),
+            Self::Many(ranges) => ranges,
+        }
+    }
+}
+
 impl Methods {
     /// Whether the gradient of some columns depends on the values.
     pub fn reads_values(&self) -> bool {
@@ -133,13 +151,14 @@ impl Methods {
 
     /// The method of all columns, if there is one that the loops for whole rows know.
     pub(crate) fn plain(&self) -> Option<Method> {
-        let first = self.each().next()?;
-        (first.is_plain() && self.each().all(|method| method == first)).then_some(first)
+        let mut each = self.each();
+        let first = each.next()?;
+        (first.is_plain() && each.all(|method| method == first)).then_some(first)
     }
 
     /// The ranges in order of columns, neighbours of one method as one; refuses what does not cover
     /// `width` columns exactly once. `whose` is the argument that has the columns.
-    pub(crate) fn ranges(&self, whose: &'static str, width: usize) -> Result<Vec<ColumnRange>> {
+    pub(in crate::ops) fn ranges(&self, whose: &'static str, width: usize) -> Result<Ranges> {
         let nothing_covers = |start: usize, end: usize| {
             let columns =
                 if end - start == 1 { format!("column {start}") } else { format!("columns {start} to {}", end - 1) };
@@ -153,7 +172,7 @@ impl Methods {
                     whose,
                     "{method} takes {columns} columns at a time, got {width} columns"
                 );
-                return Ok(vec![ColumnRange { method: *method, start: 0, end: width }]);
+                return Ok(Ranges::One(ColumnRange { method: *method, start: 0, end: width }));
             }
             Self::Ranges(given) => given,
         };
@@ -190,7 +209,7 @@ impl Methods {
         if covered != width {
             return Err(nothing_covers(covered, width));
         }
-        Ok(merged)
+        Ok(Ranges::Many(merged))
     }
 }
 
@@ -231,7 +250,7 @@ impl fmt::Display for Extrapolate {
 mod tests {
     use super::*;
 
-    fn ranges(given: &[(Method, usize, usize)], width: usize) -> Result<Vec<ColumnRange>> {
+    fn ranges(given: &[(Method, usize, usize)], width: usize) -> Result<Ranges> {
         let ranges = given.iter().map(|&(method, start, end)| ColumnRange { method, start, end });
         Methods::Ranges(ranges.collect()).ranges("values", width)
     }

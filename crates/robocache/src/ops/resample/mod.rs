@@ -14,6 +14,8 @@ mod rows;
 
 pub use method::{ColumnRange, Extrapolate, Method, Methods};
 
+use method::Ranges;
+
 pub(in crate::ops) use super::rows::{Batch, are_lengths, strides};
 pub(in crate::ops) use cpu::{Destination, StreamJob, age_of, run_jobs, stream_job};
 pub(crate) use cuda::{KERNELS, describe as describe_finding};
@@ -66,6 +68,16 @@ pub enum Scale<'a> {
     Columns(TensorRef<'a>),
 }
 
+impl<'a> Scale<'a> {
+    /// The numbers of the columns, if each has its own.
+    pub(in crate::ops) fn columns(&self) -> Option<&TensorRef<'a>> {
+        match self {
+            Self::One(_) => None,
+            Self::Columns(columns) => Some(columns),
+        }
+    }
+}
+
 /// Sizes and strides in elements, 0 where a tensor is shared by the batch.
 #[derive(Debug)]
 pub struct Dims {
@@ -80,7 +92,7 @@ pub struct Dims {
     pub(in crate::ops) length_stride: isize,
     pub(in crate::ops) target_length_stride: isize,
     /// Methods by columns, in order.
-    pub(in crate::ops) ranges: Vec<ColumnRange>,
+    pub(in crate::ops) ranges: Ranges,
 }
 
 impl<'a> Resample<'a> {
@@ -119,7 +131,7 @@ impl<'a> Resample<'a> {
 
     /// Whether the values only store numbers that are computed in float32.
     pub(in crate::ops) fn is_stored(&self) -> bool {
-        self.scale.is_some() || self.values.dtype().is_stored()
+        is_stored(&self.values, self.scale.as_ref())
     }
 
     /// The method of all columns where nothing but whole rows is moved or blended.
@@ -174,6 +186,11 @@ impl<'a> Resample<'a> {
         ensure!(targets == stamps, "targets", "expected {} like times, got {}", with_unit(stamps), with_unit(targets));
         Ok(())
     }
+}
+
+/// Whether values only store numbers that are computed in float32.
+pub(in crate::ops) fn is_stored(values: &TensorRef<'_>, scale: Option<&Scale<'_>>) -> bool {
+    scale.is_some() || values.dtype().is_stored()
 }
 
 /// Refuses types that hold no times.
@@ -236,15 +253,12 @@ impl Op for Resample<'_> {
     const NAME: &'static str = "resample";
     type Dims = Dims;
 
-    fn inputs(&self) -> Vec<(&'static str, &TensorRef<'_>)> {
+    fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'_>)> {
         let needed = [("values", &self.values), ("times", &self.times), ("targets", &self.targets)];
         let optional = [("lengths", &self.lengths), ("target_lengths", &self.target_lengths)];
         let given = optional.into_iter().filter_map(|(name, input)| Some((name, input.as_ref()?)));
-        let scale = self.scale.as_ref().and_then(|scale| match scale {
-            Scale::One(_) => None,
-            Scale::Columns(columns) => Some(("scale", columns)),
-        });
-        needed.into_iter().chain(given).chain(scale).collect()
+        let scale = self.scale.as_ref().and_then(Scale::columns).map(|columns| ("scale", columns));
+        needed.into_iter().chain(given).chain(scale)
     }
 
     fn check(&self) -> Result<Dims> {

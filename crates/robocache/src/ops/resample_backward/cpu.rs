@@ -111,7 +111,7 @@ fn compute<S: Stamp, C: Cell>(
         out,
         partial,
     };
-    for range in &forward.ranges {
+    for range in forward.ranges.iter() {
         job(range).run_all(context)?;
     }
     match forward.ranges.first() {

@@ -135,7 +135,7 @@ pub(super) fn backward(
     };
     let call = Call { op, dims, out_strides: strides(output.view()), out: output.data_mut() };
     let mut found = None;
-    for range in &dims.forward.ranges {
+    for range in dims.forward.ranges.iter() {
         if !is_listed(dims, range) {
             let done = sum_narrow(&call, range, base, launcher)?;
             sum_rows(&call, range, done, launcher)?;

@@ -74,10 +74,8 @@ impl Op for ResampleBackward<'_> {
     const NAME: &'static str = "resample_backward";
     type Dims = Dims;
 
-    fn inputs(&self) -> Vec<(&'static str, &TensorRef<'_>)> {
-        let mut inputs = self.forward.inputs();
-        inputs.push(("grad", &self.grad));
-        inputs
+    fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'_>)> {
+        self.forward.inputs().chain([("grad", &self.grad)])
     }
 
     fn check(&self) -> Result<Dims> {

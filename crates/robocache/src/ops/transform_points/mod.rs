@@ -54,8 +54,8 @@ impl Op for TransformPoints<'_> {
     const NAME: &'static str = "transform_points";
     type Dims = Dims;
 
-    fn inputs(&self) -> Vec<(&'static str, &TensorRef<'_>)> {
-        [("points", &self.points)].into_iter().chain(self.pose.tensor().map(|pose| ("pose", pose))).collect()
+    fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'_>)> {
+        [("points", &self.points)].into_iter().chain(self.pose.tensor().map(|pose| ("pose", pose)))
     }
 
     fn check(&self) -> Result<Dims> {

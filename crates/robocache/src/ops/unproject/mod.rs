@@ -50,7 +50,7 @@ impl Op for Unproject<'_> {
     const NAME: &'static str = "unproject";
     type Dims = Dims;
 
-    fn inputs(&self) -> Vec<(&'static str, &TensorRef<'_>)> {
+    fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'_>)> {
         self.image.inputs()
     }
 

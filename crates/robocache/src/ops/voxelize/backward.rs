@@ -103,7 +103,7 @@ impl Op for VoxelizeBackward<'_> {
     const NAME: &'static str = "voxelize_backward";
     type Dims = BackwardDims;
 
-    fn inputs(&self) -> Vec<(&'static str, &TensorRef<'_>)> {
+    fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'_>)> {
         let others = [
             ("features", &self.features),
             ("grad", &self.grad),
@@ -112,7 +112,7 @@ impl Op for VoxelizeBackward<'_> {
             ("order", &self.order),
             ("count", &self.count),
         ];
-        self.points.inputs().into_iter().chain(others).collect()
+        self.points.inputs().chain(others)
     }
 
     fn check(&self) -> Result<BackwardDims> {

@@ -191,10 +191,10 @@ impl Op for Voxelize<'_> {
         self.points.op()
     }
 
-    fn inputs(&self) -> Vec<(&'static str, &TensorRef<'_>)> {
+    fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'_>)> {
         let optional = [("features", &self.features), ("lengths", &self.lengths)];
         let given = optional.into_iter().filter_map(|(name, input)| Some((name, input.as_ref()?)));
-        self.points.inputs().into_iter().chain(given).collect()
+        self.points.inputs().chain(given)
     }
 
     fn check(&self) -> Result<Dims> {

@@ -46,8 +46,8 @@ impl Op for GroupPoints<'_> {
         self.points.op()
     }
 
-    fn inputs(&self) -> Vec<(&'static str, &TensorRef<'_>)> {
-        self.points.inputs().into_iter().chain(self.lengths.as_ref().map(|x| ("lengths", x))).collect()
+    fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'_>)> {
+        self.points.inputs().chain(self.lengths.as_ref().map(|x| ("lengths", x)))
     }
 
     fn check(&self) -> Result<GroupDims> {
@@ -203,10 +203,10 @@ impl Op for GatherVoxels<'_> {
         self.points.op()
     }
 
-    fn inputs(&self) -> Vec<(&'static str, &TensorRef<'_>)> {
+    fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'_>)> {
         let groups = [("cells", &self.cells), ("starts", &self.starts), ("order", &self.order), ("count", &self.count)];
         let features = self.features.as_ref().map(|features| ("features", features));
-        self.points.inputs().into_iter().chain(features).chain(groups).collect()
+        self.points.inputs().chain(features).chain(groups)
     }
 
     fn check(&self) -> Result<GatherDims> {
