@@ -1,10 +1,11 @@
 """Host time of a warm call from Python with small tensors, and what of it is the allocation.
 
-Beyond allocation = a call that makes its output, less `empty` of that output, in the same run.
+Beyond allocation = a call that makes its output, less `torch.empty` of that output, at the same moment.
 """
 
 from __future__ import annotations
 
+import statistics
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -13,10 +14,12 @@ import numpy as np
 import torch
 
 from common import Record, Target, number, options, print_table, setup
-from timing import Call, Spread, host_time, neighbours, race
+from timing import Call, Spread, host_race, neighbours, race
 
 SAMPLES, TARGETS, DIM = 8, 4, 4
 BEYOND_ALLOCATION = 5e-6
+FUSED_BEYOND_ALLOCATION = 8e-6
+FUSED = ("fuse, 3 streams", "fuse, 3 streams made for it")
 
 
 def main() -> None:
@@ -55,12 +58,12 @@ def main() -> None:
     with neighbours() as others:
         if args.device == "cpu":
             times = race(calls, args.seconds)
+            allocation = {"torch": "torch.empty", "numpy": "numpy.empty"}
+            beyond = {x: times[x].median - times[y].median for x, y in allocation.items()}
         else:
-            times = {name: host_time(call, args.seconds) for name, call in calls.items()}
-
-    beyond = {"torch": times["torch"].median - times["torch.empty"].median}
-    if "numpy" in times:
-        beyond["numpy"] = times["numpy"].median - times["numpy.empty"].median
+            seen = host_race(calls, args.seconds)
+            times = {name: Spread.of(each) for name, each in seen.items()}
+            beyond = {x: median_difference(seen[x], seen["torch.empty"]) for x in ("torch", *FUSED)}
     targets = judge(times, beyond, args.device)
     size = f"[1,{SAMPLES},{DIM}] at [1,{TARGETS}]"
     print(f"\nresample {size} f32, or three of it fused, us of host time per warm call")
@@ -88,16 +91,22 @@ def fuse_calls(
     seven = [values.clone() for _ in range(7)]
     streams = [rc.Stream(values.clone(), times.clone()) for _ in range(3)]
     out = rc.fuse(streams, targets)
+    (a, b), (c, d), (e, f) = ((x.values, x.times) for x in streams)
     torch.testing.assert_close(out, rc.resample(values, times, targets).repeat(1, 1, 3))
     calls: dict[str, Call] = {
         "torch.cat, 7 tensors": partial(torch.cat, seven, 2),
         "torch.cat, 7 tensors, out=": partial(torch.cat, seven, 2, out=torch.cat(seven, 2)),
-        "fuse, 3 streams": partial(rc.fuse, streams, targets),
+        FUSED[0]: partial(rc.fuse, streams, targets),
+        FUSED[1]: lambda: rc.fuse([rc.Stream(a, b), rc.Stream(c, d), rc.Stream(e, f)], targets),
         "fuse, 3 streams, out=": partial(rc.fuse, streams, targets, out=out),
     }
     if values.is_cuda:
         calls["fuse, 3 streams, warmup"] = partial(rc.warmup, "fuse", streams, targets, out=out)
     return calls
+
+
+def median_difference(one: list[float], other: list[float]) -> float:
+    return statistics.median(x - y for x, y in zip(one, other, strict=True))
 
 
 def check(result: torch.Tensor, arrays: tuple[np.ndarray, ...]) -> None:
@@ -116,6 +125,11 @@ def judge(times: dict[str, Spread], beyond: dict[str, float], device: str) -> li
     if device == "cuda":
         own, add = times["torch, out="].median * 1e6, times["torch add_"].median * 1e6
         targets.append(Target("below torch add_", own, add, False, " us"))
+        most = FUSED_BEYOND_ALLOCATION * 1e6
+        for name in FUSED:
+            targets.append(
+                Target(f"{name} beyond allocation", beyond[name] * 1e6, most, False, " us")
+            )
     return targets
 
 

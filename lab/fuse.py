@@ -40,7 +40,6 @@ ORIGINAL_US = {
     256: 61.0,
     2048: 534.0,
 }  # The kernel that this one replaces (performance.md).
-HOST_BEYOND_ALLOCATION = 8.0
 
 
 @dataclass(frozen=True)
@@ -220,16 +219,13 @@ def gpu_times(
 ) -> dict[str, dict[str, Spread]]:
     hot = {name: [partial(call, sets[0])] for name, call in calls.items()}
     cold = {name: [partial(call, x) for x in sets] for name, call in calls.items()}
-    empty = partial(torch.empty_like, sets[0].out)
     return {
         "graph_hot": {name: graph_time(each, seconds) for name, each in hot.items()},
         "graph_cold": {
             name: graph_time(each, seconds) for name, each in ({"copy": [copy.call]} | cold).items()
         },
         "call": {name: event_time(each, seconds) for name, each in hot.items()},
-        "host": {
-            name: host_time(each[0], seconds) for name, each in (hot | {"empty": [empty]}).items()
-        },
+        "host": {name: host_time(each[0], seconds) for name, each in hot.items()},
     }
 
 
@@ -251,10 +247,6 @@ def judge(rows: list[dict[str, Any]], device: str) -> None:
                 Target(
                     "against the original kernel", ratio, 8.0 if batch == 2048 else 1.0, True, " x"
                 )
-            )
-            host = times["host"]["robocache"]["median_us"] - times["host"]["empty"]["median_us"]
-            targets.append(
-                Target("host time beyond allocation", host, HOST_BEYOND_ALLOCATION, False, " us")
             )
         if row["row"] in WITHIN and WITHIN[row["row"]][0] in by_name:
             other, most = WITHIN[row["row"]]

@@ -160,17 +160,34 @@ def event_time(calls: Sequence[Call], seconds: float = 1.0) -> Spread:
     return between_events(batch, launches, seconds)
 
 
-def host_time(call: Call, seconds: float = 1.0, burst: int = 50) -> Spread:
-    """What a call costs its caller: short bursts that never fill the launch queue."""
-    once = warm_up([call])
-    burst = max(1, min(burst, round(BATCH_SECONDS / once)))
-    times = []
+def host_time(call: Call, seconds: float = 1.0) -> Spread:
+    """What a call costs its caller."""
+    return Spread.of(host_race({"": call}, seconds)[""])
+
+
+def host_race(
+    contenders: Mapping[str, Call], seconds: float = 1.0, burst: int = 50
+) -> dict[str, list[float]]:
+    """What calls cost their caller: short bursts that never fill the launch queue.
+
+    In turns, since machines have quick and slow moments of some seconds: samples at the same place are of
+    the same moment, so their differences mean something where those of medians may not.
+    """
+    bursts, rounds = {}, 2000
+    for name, call in contenders.items():
+        once = warm_up([call])
+        bursts[name] = max(1, min(burst, round(BATCH_SECONDS / once)))
+        rounds = min(rounds, max(SAMPLES, round(seconds / (once * bursts[name]))))
+    times: dict[str, list[float]] = {name: [] for name in contenders}
     with no_garbage_collection():
-        for _ in range(min(2000, max(SAMPLES, round(seconds / (once * burst))))):
-            torch.cuda.synchronize()
-            times.append(sample(call, burst))
+        for _ in range(rounds):
+            for name, call in contenders.items():
+                # The first calls of a turn find the caches as another contender left them.
+                sample(call, bursts[name])
+                torch.cuda.synchronize()
+                times[name].append(sample(call, bursts[name]))
     torch.cuda.synchronize()
-    return Spread.of(times)
+    return times
 
 
 def launches_of(calls: Sequence[Call], once: float) -> int:

@@ -80,11 +80,11 @@ pub(crate) fn describe<'py>(
         // SAFETY: as above.
         Loan::Versioned(tensor) => unsafe { &tensor.as_ref().tensor },
     };
-    // SAFETY: a producer fills shape and strides with `ndim` elements.
-    let description = Box::new(unsafe { describe_tensor(tensor)? });
+    // SAFETY: a producer fills shape and strides with `ndim` elements, and keeps the memory for as long as the loan.
+    let tensor = Box::new(unsafe { describe_tensor(tensor)? });
     // JAX arrays never change, whatever their capsule says.
     let read_only = read_only || is_jax;
-    Ok(Described { description, read_only, keep: Keep::Loan { _loan: loan } })
+    Ok(Described { tensor, read_only, keep: Keep::Loan { _loan: loan } })
 }
 
 /// Asks for a versioned tensor, and for a plain one from producers that do not know versions.

@@ -63,7 +63,7 @@ impl<'py> FuseStream<'py> {
 
     fn engine(&self) -> Result<EngineStream<'_>> {
         let samples = match (&self.values, &self.times) {
-            (Some(values), Some(times)) => Some((values.view()?, times.view()?)),
+            (Some(values), Some(times)) => Some((values.view(), times.view())),
             _ => None,
         };
         if let (Some((values, _)), Some(dim)) = (&samples, self.dim)
@@ -77,7 +77,7 @@ impl<'py> FuseStream<'py> {
             samples,
             method: method_of(part(&self.parts, 2).as_deref())?,
             max_gap: options::seconds("max_gap", part(&self.parts, 3).as_deref())?,
-            lengths: self.lengths.as_ref().map(Input::view).transpose()?,
+            lengths: self.lengths.as_ref().map(Input::view),
             scale: self.scale.as_ref().map(ScaleInput::view).transpose()?,
             dim: self.dim.unwrap_or(0),
         })
@@ -166,12 +166,12 @@ pub(crate) fn fuse<'py>(
         options::device(device, first.device())?;
         Ok(Fuse {
             extrapolate: options::choice("extrapolate", extrapolate, Extrapolate::Clamp)?,
-            target_lengths: target_lengths.as_ref().map(Input::view).transpose()?,
+            target_lengths: target_lengths.as_ref().map(Input::view).copied(),
             out_dtype: options::dtype("out_dtype", out_dtype)?,
             return_valid: options::flag("return_valid", return_valid, false)?,
             return_age: options::flag("return_age", return_age, false)?,
             check: options::flag("check", check, true)?,
-            ..Fuse::new(engine, targets.view()?)
+            ..Fuse::new(engine, *targets.view())
         })
     };
     let op = build().map_err(fail)?;

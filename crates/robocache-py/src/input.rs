@@ -1,7 +1,6 @@
 //! Python objects as tensor views.
 
 use pyo3::prelude::*;
-use robocache::tensor::dlpack::Description;
 use robocache::{DType, Device, Error, Result, TensorMut, TensorRef};
 
 use crate::cuda::Stream;
@@ -21,10 +20,11 @@ pub(crate) struct Input<'py> {
     /// The object as it was given.
     pub(crate) object: Bound<'py, PyAny>,
     pub(crate) framework: Framework,
-    description: Box<Description>,
+    /// A view of memory that `object` or `_keep` keeps alive; apart, so that what holds it is moved around in a few words.
+    tensor: Box<TensorRef<'static>>,
     read_only: bool,
     zeroed: bool,
-    /// The copy that the description speaks of, or what DLPack lent.
+    /// The copy that the view is of, or what DLPack lent.
     _keep: Keep<'py>,
     name: &'static str,
 }
@@ -37,8 +37,8 @@ pub(crate) enum Keep<'py> {
 
 /// What a framework module found out about an object.
 pub(crate) struct Described<'py> {
-    /// Apart, so that what holds it is moved around in a few words.
-    pub(crate) description: Box<Description>,
+    /// Of memory that the object or `keep` keeps alive.
+    pub(crate) tensor: Box<TensorRef<'static>>,
     pub(crate) read_only: bool,
     pub(crate) keep: Keep<'py>,
 }
@@ -59,9 +59,9 @@ impl<'py> Input<'py> {
         let Some(torch) = torch::Torch::of(&object) else {
             return Ok(Self { zeroed, ..Self::new(name, &object)? });
         };
-        let Described { description, read_only, keep } =
+        let Described { tensor, read_only, keep } =
             torch.describe_plain(name, &object).map_err(|error| error.argument(name))?;
-        Ok(Self { object, framework: Framework::Torch, description, read_only, zeroed, _keep: keep, name })
+        Ok(Self { object, framework: Framework::Torch, tensor, read_only, zeroed, _keep: keep, name })
     }
 
     /// As [`Input::on_stream`] for an argument that may be `None`.
@@ -83,25 +83,23 @@ impl<'py> Input<'py> {
         } else {
             (Framework::NumPy, numpy::convert(name, object)?)
         };
-        let Described { description, read_only, keep } = described;
-        Ok(Self { object: object.clone(), framework, description, read_only, zeroed: false, _keep: keep, name })
+        let Described { tensor, read_only, keep } = described;
+        Ok(Self { object: object.clone(), framework, tensor, read_only, zeroed: false, _keep: keep, name })
     }
 
     /// The type of the data.
     pub(crate) fn dtype(&self) -> DType {
-        self.description.dtype
+        self.tensor.dtype()
     }
 
     /// Where the data lives.
     pub(crate) fn device(&self) -> Device {
-        self.description.device
+        self.tensor.device()
     }
 
     /// The view that ops take.
-    pub(crate) fn view(&self) -> Result<TensorRef<'_>> {
-        let Description { data, dtype, device, layout } = *self.description;
-        // SAFETY: the framework describes its own memory, which `object` or `_keep` keeps alive.
-        unsafe { TensorRef::from_raw(data, dtype, device, layout) }.map_err(|error| error.argument(self.name))
+    pub(crate) fn view(&self) -> &TensorRef<'_> {
+        &self.tensor
     }
 
     /// The view that ops write to.
@@ -116,9 +114,9 @@ impl<'py> Input<'py> {
                 "this {name} can only be read as a copy (byte order, alignment, or not an array)"
             ));
         }
-        let Description { data, dtype, device, layout } = *self.description;
-        // SAFETY: as for `view`; writing races are the caller's, as with every framework's `out=`.
-        let view = unsafe { TensorMut::from_raw(data, dtype, device, layout) };
+        let (data, layout) = (self.tensor.data().cast_mut(), *self.tensor.layout());
+        // SAFETY: the framework describes its own memory; writing races are the caller's, as with every framework's `out=`.
+        let view = unsafe { TensorMut::from_raw(data, self.dtype(), self.device(), layout) };
         let view = view.map_err(|error| error.argument(self.name))?;
         Ok(if self.zeroed { view.zeroed() } else { view })
     }

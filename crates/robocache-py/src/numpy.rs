@@ -8,8 +8,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
-use robocache::tensor::dlpack::Description;
-use robocache::{DType, Device, Error, ErrorKind, Layout, OutputSpec, Result};
+use robocache::{DType, Device, Error, ErrorKind, Layout, OutputSpec, Result, TensorRef};
 
 use crate::errors;
 use crate::input::{Described, Keep};
@@ -55,9 +54,9 @@ pub(crate) fn describe<'py>(name: &'static str, array: &Bound<'py, PyAny>) -> Re
         None => {
             let copy = native_copy(array).map_err(|error| python(array, name, &error))?;
             let described = view(name, &copy)?;
-            let Described { description, .. } =
+            let Described { tensor, .. } =
                 described.ok_or_else(|| Error::new(ErrorKind::Unsupported, "array cannot be read"))?;
-            Ok(Described { description, read_only: false, keep: Keep::Copy { _copy: copy } })
+            Ok(Described { tensor, read_only: false, keep: Keep::Copy { _copy: copy } })
         }
     }
 }
@@ -71,10 +70,10 @@ pub(crate) fn convert<'py>(name: &'static str, object: &Bound<'py, PyAny>) -> Re
     if matches!(kind, Ok('O' | 'U' | 'S')) {
         return Err(Error::invalid(name, format!("expected a tensor or numbers, got {}", type_name(object))));
     }
-    let Described { description, keep, .. } = describe(name, &array)?;
+    let Described { tensor, keep, .. } = describe(name, &array)?;
     // The array itself, or the copy that had to be made of it.
     let keep = if matches!(keep, Keep::Nothing) { Keep::Copy { _copy: array } } else { keep };
-    Ok(Described { description, read_only: false, keep })
+    Ok(Described { tensor, read_only: false, keep })
 }
 
 fn python(array: &Bound<'_, PyAny>, name: &'static str, error: &PyErr) -> Error {
@@ -121,8 +120,9 @@ fn view<'py>(name: &'static str, array: &Bound<'py, PyAny>) -> Result<Option<Des
     let shape: Vec<i64> = sizes.iter().map(|&size| size as i64).collect();
     let strides: Vec<i64> = byte_strides.iter().map(|&stride| (stride / item_size) as i64).collect();
     let layout = Layout::strided(&shape, Some(&strides), dtype)?;
-    let description = Box::new(Description { data: interface.data.cast(), dtype, device: Device::Cpu, layout });
-    Ok(Some(Described { description, read_only: interface.flags & WRITEABLE == 0, keep: Keep::Nothing }))
+    // SAFETY: the array describes its own memory, which it keeps.
+    let tensor = Box::new(unsafe { TensorRef::from_raw(interface.data.cast(), dtype, Device::Cpu, layout)? });
+    Ok(Some(Described { tensor, read_only: interface.flags & WRITEABLE == 0, keep: Keep::Nothing }))
 }
 
 fn dtype_of(argument: &'static str, array: &Bound<'_, PyAny>, interface: &ArrayInterface) -> Result<DType> {

@@ -1,5 +1,6 @@
 //! Outputs: allocated by the framework of the first data argument, or the caller's own.
 
+use pyo3::Borrowed;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use robocache::{Context, DType, Device, Error, ErrorKind, Memory, Op, OutputSpec, Prepared, Result};
@@ -21,11 +22,11 @@ pub(crate) fn run<'py, O: Op>(
     let fail = |error: Error| errors::to_python(py, &error.op(prepared.name()));
     let specs = prepared.outputs();
     let results = specs.iter().filter(|spec| !spec.temporary).count();
-    let given = caller_outputs(out, &specs[..results]).map_err(fail)?;
+    check_number(out, &specs[..results]).map_err(fail)?;
     let mut outputs = Vec::with_capacity(specs.len());
     for (index, spec) in specs.iter().enumerate() {
-        outputs.push(match given.get(index) {
-            Some(object) => Input::on_stream(spec.name, object, stream).map_err(fail)?,
+        outputs.push(match given(out, index) {
+            Some(object) => Input::on_stream(spec.name, &object, stream).map_err(fail)?,
             None => {
                 let device = prepared.device();
                 let (object, zeroed) = match in_kept_memory(py, spec, like, device) {
@@ -58,27 +59,30 @@ pub(crate) fn run<'py, O: Op>(
     drop(views);
     stream.keep_alive(&outputs)?;
     outputs.truncate(results);
-    let mut results = Vec::with_capacity(outputs.len());
-    for (index, output) in outputs.into_iter().enumerate() {
-        let made = given.get(index).is_none();
-        results.push(if made { into_framework(like, output.object)? } else { output.object });
-    }
-    Ok(results)
+    let hand_over = |(index, output): (usize, Input<'py>)| match given(out, index) {
+        Some(_) => Ok(output.object),
+        None => into_framework(like, output.object),
+    };
+    outputs.into_iter().enumerate().map(hand_over).collect()
 }
 
-/// The caller's outputs: one tensor, or a tuple for ops with several.
-fn caller_outputs<'py>(out: Option<&Bound<'py, PyAny>>, specs: &[OutputSpec]) -> Result<Vec<Bound<'py, PyAny>>> {
-    let Some(out) = out else {
-        return Ok(Vec::new());
-    };
-    let Ok(tuple) = out.cast::<PyTuple>() else {
-        return Ok(vec![out.clone()]);
-    };
-    if tuple.len() != specs.len() {
-        let names: Vec<_> = specs.iter().map(|spec| spec.name).collect();
-        return Err(Error::invalid("out", format!("expected ({}), got {} tensors", names.join(", "), tuple.len())));
+/// One of the caller's outputs, which are a tensor, or a tuple for ops with several.
+fn given<'a, 'py>(out: Option<&'a Bound<'py, PyAny>>, index: usize) -> Option<Borrowed<'a, 'py, PyAny>> {
+    match out?.cast::<PyTuple>() {
+        Ok(tuple) => tuple.get_borrowed_item(index).ok(),
+        Err(_) => out.filter(|_| index == 0).map(|out| out.as_borrowed()),
     }
-    Ok(tuple.iter().collect())
+}
+
+/// Refuses a tuple of another length than the results.
+fn check_number(out: Option<&Bound<'_, PyAny>>, specs: &[OutputSpec]) -> Result<()> {
+    match out.and_then(|out| out.cast::<PyTuple>().ok()).map(|tuple| tuple.len()) {
+        Some(count) if count != specs.len() => {
+            let names: Vec<_> = specs.iter().map(|spec| spec.name).collect();
+            Err(Error::invalid("out", format!("expected ({}), got {count} tensors", names.join(", "))))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A large output on the host, in memory that a former one may have had, and whether all of it is 0. None where

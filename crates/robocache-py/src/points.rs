@@ -60,7 +60,7 @@ pub(crate) fn transform_points<'py>(
     let pose = small_input("pose", pose, &stream).map_err(fail)?;
     let build = || -> Result<_> {
         options::device(device, points.device())?;
-        Ok(TransformPoints { points: points.view()?, pose: small(&pose, points.device())? })
+        Ok(TransformPoints { points: *points.view(), pose: small(&pose, points.device())? })
     };
     let op = build().map_err(fail)?;
     run(&op, &points, &[Some(&points), Some(&pose)], out, &stream)
@@ -89,10 +89,10 @@ pub(crate) fn crop_box<'py>(
     let build = || -> Result<_> {
         options::device(device, points.device())?;
         Ok(CropBox {
-            points: points.view()?,
+            points: *points.view(),
             low: options::three_numbers("low", low, false)?,
             high: options::three_numbers("high", high, false)?,
-            lengths: lengths.as_ref().map(Input::view).transpose()?,
+            lengths: lengths.as_ref().map(Input::view).copied(),
             compact,
             check,
         })
@@ -196,10 +196,10 @@ pub(crate) fn farthest_points<'py>(
     let build = || -> Result<_> {
         options::device(device, points.device())?;
         Ok(FarthestPoints {
-            points: points.view()?,
+            points: *points.view(),
             k: options::whole("k", k, 0)?,
             start: start.map_or(Ok(0), |start| options::whole("start", start, 0))?,
-            lengths: lengths.as_ref().map(Input::view).transpose()?,
+            lengths: lengths.as_ref().map(Input::view).copied(),
             check,
         })
     };

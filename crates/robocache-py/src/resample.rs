@@ -1,5 +1,6 @@
 //! `robocache.resample`.
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyList, PyTuple};
 use robocache::ops::Resample;
@@ -101,19 +102,19 @@ pub(crate) fn resample<'py>(
 
     let build = || -> Result<_> {
         options::budget(max_memory)?;
-        let values = values.view()?;
+        let values = *values.view();
         options::device(device, values.device())?;
         Ok(Resample {
             method: method_of(method)?,
             extrapolate: options::choice("extrapolate", extrapolate, Extrapolate::Clamp)?,
-            lengths: lengths.as_ref().map(Input::view).transpose()?,
-            target_lengths: target_lengths.as_ref().map(Input::view).transpose()?,
+            lengths: lengths.as_ref().map(Input::view).copied(),
+            target_lengths: target_lengths.as_ref().map(Input::view).copied(),
             max_gap: options::seconds("max_gap", max_gap)?,
             scale: scale.as_ref().map(ScaleInput::view).transpose()?,
             out_dtype: options::dtype("out_dtype", out_dtype)?,
             return_valid: options::flag("return_valid", return_valid, false)?,
             check: options::flag("check", check, true)?,
-            ..Resample::new(values, times.view()?, targets.view()?)
+            ..Resample::new(values, *times.view(), *targets.view())
         })
     };
     let op = build().map_err(fail)?;
@@ -133,7 +134,8 @@ pub(crate) fn resample<'py>(
 
 /// One name, or a list of `(name, start, end)`.
 pub(crate) fn method_of(method: Option<&Bound<'_, PyAny>>) -> Result<Methods> {
-    let Some(method) = method else {
+    // The default, which most calls have, is told without reading it.
+    let Some(method) = method.filter(|method| !method.is(intern!(method.py(), "linear"))) else {
         return Ok(Method::Linear.into());
     };
     if !method.is_instance_of::<PyList>() && !method.is_instance_of::<PyTuple>() {
@@ -184,7 +186,7 @@ impl<'py> ScaleInput<'py> {
     pub(crate) fn view(&self) -> Result<Scale<'_>> {
         Ok(match self {
             Self::Number(number) => Scale::One(*number),
-            Self::Tensor(input) => Scale::Columns(input.view()?),
+            Self::Tensor(input) => Scale::Columns(*input.view()),
         })
     }
 }

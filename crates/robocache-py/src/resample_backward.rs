@@ -50,7 +50,7 @@ pub(crate) fn resample_backward<'py>(
     let build = || -> Result<_> {
         let method = method_of(method)?;
         let view = match &values {
-            Some(values) => values.view()?,
+            Some(values) => *values.view(),
             None if method.reads_values() => {
                 return Err(Error::invalid("values", "the gradient of this method depends on them, got None"));
             }
@@ -60,12 +60,12 @@ pub(crate) fn resample_backward<'py>(
             forward: Resample {
                 method,
                 extrapolate: options::choice("extrapolate", extrapolate, Extrapolate::Clamp)?,
-                lengths: lengths.as_ref().map(Input::view).transpose()?,
-                target_lengths: target_lengths.as_ref().map(Input::view).transpose()?,
+                lengths: lengths.as_ref().map(Input::view).copied(),
+                target_lengths: target_lengths.as_ref().map(Input::view).copied(),
                 check,
-                ..Resample::new(view, times.view()?, targets.view()?)
+                ..Resample::new(view, *times.view(), *targets.view())
             },
-            grad: grad.view()?,
+            grad: *grad.view(),
         })
     };
     let op = build().map_err(fail)?;

@@ -64,7 +64,7 @@ impl<'py> Source<'py> {
     /// As ops take it.
     pub(crate) fn view(&self) -> Result<PointSource<'_>> {
         Ok(match self {
-            Self::Points(points) => points.view()?.into(),
+            Self::Points(points) => (*points.view()).into(),
             Self::Depth(images) => images.view()?.into(),
         })
     }
@@ -101,7 +101,7 @@ impl<'py> Images<'py> {
     pub(crate) fn view(&self) -> Result<DepthImage<'_>> {
         let device = self.depth.device();
         Ok(DepthImage {
-            depth: self.depth.view()?,
+            depth: *self.depth.view(),
             intrinsics: small(&self.intrinsics, device)?,
             extrinsics: self.extrinsics.as_ref().map(|pose| small(pose, device)).transpose()?,
             depth_scale: self.depth_scale,
@@ -134,6 +134,6 @@ pub(crate) fn small_input<'py>(name: &'static str, object: &Bound<'py, PyAny>, s
 
 /// Numbers on the host are no data where the data lives elsewhere.
 pub(crate) fn small<'a>(input: &'a Input<'_>, data: Device) -> Result<Small<'a>> {
-    let view = input.view()?;
+    let view = *input.view();
     Ok(if input.device() == Device::Cpu && data != Device::Cpu { Small::Host(view) } else { Small::Tensor(view) })
 }

@@ -22,11 +22,25 @@ pub(crate) struct Torch {
     tensor: Py<PyType>,
     parameter: Py<PyType>,
     is_grad_enabled: Py<PyAny>,
+    requires_grad: Attribute,
+    new_empty_strided: Py<PyAny>,
+    on_current_gpu: Option<OnCurrentGpu>,
+    /// Our dtypes that this torch has, and its own.
+    dtypes: Vec<(DType, Py<PyAny>)>,
     /// The names of `torch.autograd.forward_ad`.
     forward_ad: Py<PyDict>,
     dispatch_modes: Option<Py<PyAny>>,
     functorch_level: Option<Py<PyAny>>,
     api: Option<&'static ExchangeApi>,
+}
+
+/// What code that torch has compiled allocates with: it takes half the time of public functions. Not public itself, so
+/// nothing may depend on its being there.
+struct OnCurrentGpu {
+    /// From shape, strides and dtype.
+    allocate: Py<PyAny>,
+    /// The ordinal of the GPU where that is.
+    current: Py<PyAny>,
 }
 
 static TORCH: PyOnceLock<Torch> = PyOnceLock::new();
@@ -56,9 +70,19 @@ impl Torch {
         let tensor = module.getattr("Tensor")?.cast_into::<PyType>()?;
         // Not public, but older than every torch that we know; without them nothing is asked.
         let internal = |name: &str| module.getattr("_C").and_then(|c| c.getattr(name)).map(Bound::unbind).ok();
+        let allocate = internal("_dynamo").and_then(|module| {
+            let guards = module.bind(tensor.py()).getattr("guards").ok()?;
+            guards.getattr("_empty_strided_cuda").map(Bound::unbind).ok()
+        });
+        let on_current_gpu = allocate.zip(internal("_cuda_getDevice"));
+        let dtypes = DType::ALL.iter().filter_map(|&dtype| Some((dtype, module.getattr(dtype.name()).ok()?.unbind())));
         Ok(Self {
+            dtypes: dtypes.collect(),
+            on_current_gpu: on_current_gpu.map(|(allocate, current)| OnCurrentGpu { allocate, current }),
             api: exchange_api(&tensor),
             parameter: module.getattr("nn")?.getattr("Parameter")?.cast_into::<PyType>()?.unbind(),
+            new_empty_strided: tensor.getattr("new_empty_strided")?.unbind(),
+            requires_grad: Attribute::of(&tensor, "requires_grad")?,
             is_grad_enabled: module.getattr("is_grad_enabled")?.unbind(),
             forward_ad: module.getattr("autograd")?.getattr("forward_ad")?.cast_into::<PyModule>()?.dict().unbind(),
             dispatch_modes: internal("_len_torch_dispatch_stack"),
@@ -105,13 +129,13 @@ impl Torch {
         let described = self.describe_plain(name, tensor)?;
         // Views such as `z.conj().imag` are negated only when read, which DLPack does not tell. They
         // skip every other number, so dense tensors need not be asked.
-        let layout = &described.description.layout;
+        let layout = described.tensor.layout();
         if (layout.count() == 1 || !layout.is_contiguous())
             && tensor.call_method0(intern!(py, "is_neg")).and_then(|neg| neg.is_truthy()).map_err(refused)?
         {
             let copy = tensor.call_method0("resolve_neg").map_err(refused)?;
-            let Described { description, .. } = self.describe_plain(name, &copy)?;
-            return Ok(Described { description, read_only: true, keep: Keep::Copy { _copy: copy } });
+            let Described { tensor, .. } = self.describe_plain(name, &copy)?;
+            return Ok(Described { tensor, read_only: true, keep: Keep::Copy { _copy: copy } });
         }
         Ok(described)
     }
@@ -138,17 +162,21 @@ impl Torch {
         if unsafe { view(tensor.as_ptr().cast(), &raw mut described) } != 0 {
             return Err(refused(PyErr::fetch(py)));
         }
-        // SAFETY: torch filled shape and strides, which live as long as the tensor.
-        let description = unsafe { describe_tensor(&described) };
-        let description = Box::new(description.map_err(|error| in_our_words(name, tensor, error))?);
-        Ok(Described { description, read_only: false, keep: Keep::Nothing })
+        // SAFETY: torch filled shape and strides, which live as long as the tensor; so does its memory.
+        let view = unsafe { describe_tensor(&described) };
+        let tensor = Box::new(view.map_err(|error| in_our_words(name, tensor, error))?);
+        Ok(Described { tensor, read_only: false, keep: Keep::Nothing })
     }
 
     /// Whether a gradient is wanted, backwards.
     pub(crate) fn wants_grad(&self, tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = tensor.py();
-        Ok(tensor.getattr(intern!(py, "requires_grad"))?.is_truthy()?
-            && self.is_grad_enabled.call0(py)?.is_truthy(py)?)
+        // A subclass may have its own idea of it.
+        let wanted = match self.is_exact(tensor) {
+            true => self.requires_grad.get(tensor)?,
+            false => tensor.getattr(intern!(py, "requires_grad"))?,
+        };
+        Ok(wanted.is_truthy()? && self.is_grad_enabled.call0(py)?.is_truthy(py)?)
     }
 
     /// The handle of torch's current stream on a GPU.
@@ -166,17 +194,26 @@ impl Torch {
         py.import("torch")?.getattr("_C")?.call_method1("_cuda_getCurrentRawStream", (ordinal,))?.extract()
     }
 
-    fn allocate_in_python<'py>(spec: &OutputSpec, like: &Input<'py>) -> PyResult<Bound<'py, PyAny>> {
+    fn allocate_in_python<'py>(&self, spec: &OutputSpec, like: &Input<'py>) -> PyResult<Bound<'py, PyAny>> {
         let py = like.object.py();
+        let known = self.dtypes.iter().find(|(dtype, _)| *dtype == spec.dtype);
+        let missing = || pyo3::exceptions::PyAttributeError::new_err(format!("this torch has no {}", spec.dtype));
+        let dtype = known.ok_or_else(missing)?.1.bind(py);
         // Given the strides, torch takes a third less time than to find them itself.
-        let sizes = (PyTuple::new(py, spec.layout.shape())?, PyTuple::new(py, spec.layout.strides())?);
-        let new = intern!(py, "new_empty_strided");
+        let (shape, strides) = (PyTuple::new(py, spec.layout.shape())?, PyTuple::new(py, spec.layout.strides())?);
+        if let Some(quick) = &self.on_current_gpu
+            && let Device::Cuda(ordinal) = like.device()
+            && quick.current.call0(py)?.extract::<u32>(py)? == ordinal
+        {
+            return quick.allocate.bind(py).call1((shape, strides, dtype));
+        }
+        let (new, arguments) = (self.new_empty_strided.bind(py), (&like.object, shape, strides));
         if spec.dtype == like.dtype() {
-            return like.object.call_method1(new, sizes);
+            return new.call1(arguments);
         }
         let options = PyDict::new(py);
-        options.set_item("dtype", py.import("torch")?.getattr(spec.dtype.name())?)?;
-        like.object.call_method(new, sizes, Some(&options))
+        options.set_item("dtype", dtype)?;
+        new.call(arguments, Some(&options))
     }
 
     /// A new tensor for an output, from torch's own allocator. `like` is a tensor on the same device.
@@ -185,7 +222,7 @@ impl Torch {
         let table = self.api.and_then(|api| api.allocate.zip(api.to_object));
         // A tensor that comes by DLPack ignores `record_stream`, so on a GPU torch makes its own.
         let Some((allocate, to_object)) = table.filter(|_| device == Device::Cpu) else {
-            return Self::allocate_in_python(spec, like);
+            return self.allocate_in_python(spec, like);
         };
         let mut shape = [0i64; MAX_RANK];
         for (to, &from) in shape.iter_mut().zip(spec.layout.shape()) {
@@ -206,7 +243,7 @@ impl Torch {
         if code != 0 || managed.is_null() {
             let _ = PyErr::take(py);
             // Out of memory, most likely: torch itself says so in its own class.
-            return Self::allocate_in_python(spec, like);
+            return self.allocate_in_python(spec, like);
         }
         // SAFETY: torch's own tensor.
         unsafe { object_of(py, to_object, managed) }
@@ -223,6 +260,39 @@ impl Torch {
         let to_object = self.api?.to_object?;
         // SAFETY: the description owns all that it speaks of.
         unsafe { object_of(py, to_object, Adopted::describe(spec, memory)) }.ok()
+    }
+}
+
+/// An attribute that a class computes: asked for without the search for it that every other way begins with.
+struct Attribute {
+    descriptor: Py<PyAny>,
+    get: ffi::descrgetfunc,
+}
+
+impl Attribute {
+    fn of(class: &Bound<'_, PyType>, name: &str) -> PyResult<Self> {
+        let py = class.py();
+        let descriptor = class.getattr(name)?;
+        // SAFETY: any type may be asked; a slot of this number is a function of this type, or null.
+        let get = unsafe {
+            let slot = ffi::PyType_GetSlot(ffi::Py_TYPE(descriptor.as_ptr()), ffi::Py_tp_descr_get);
+            std::mem::transmute::<*mut c_void, Option<ffi::descrgetfunc>>(slot)
+        };
+        let Some(get) = get else {
+            let _ = PyErr::take(py);
+            return Err(pyo3::exceptions::PyAttributeError::new_err(name.to_owned()));
+        };
+        Ok(Self { descriptor: descriptor.unbind(), get })
+    }
+
+    /// Its value for an object of the class.
+    fn get<'py>(&self, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        // SAFETY: as Python calls it; the descriptor refuses objects of other classes. A new reference comes back.
+        unsafe {
+            let class = ffi::Py_TYPE(object.as_ptr());
+            let value = (self.get)(self.descriptor.as_ptr(), object.as_ptr(), class.cast());
+            Bound::from_owned_ptr_or_err(object.py(), value)
+        }
     }
 }
 

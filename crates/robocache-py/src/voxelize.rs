@@ -47,9 +47,9 @@ pub(crate) fn voxelize<'py>(
         options::budget(max_memory)?;
         options::device(device, points.first().device())?;
         Ok(Voxelize {
-            features: features.as_ref().map(Input::view).transpose()?,
+            features: features.as_ref().map(Input::view).copied(),
             reduce: options::choice("reduce", reduce, Reduce::Occupancy)?,
-            lengths: lengths.as_ref().map(Input::view).transpose()?,
+            lengths: lengths.as_ref().map(Input::view).copied(),
             dtype: options::dtype("dtype", dtype)?,
             fill: fill.map_or(Ok(0.0), |fill| options::number("fill", fill))?,
             return_counts,
@@ -95,7 +95,7 @@ pub(crate) fn group_points<'py>(
         Ok(GroupPoints {
             points: points.view()?,
             grid: grid(origin, voxel_size, shape)?,
-            lengths: lengths.as_ref().map(Input::view).transpose()?,
+            lengths: lengths.as_ref().map(Input::view).copied(),
             max_voxels: max_voxels.map(|most| options::whole("max_voxels", most, 0)).transpose()?,
             check,
         })
@@ -138,16 +138,16 @@ pub(crate) fn gather_voxels<'py>(
     let build = || -> Result<_> {
         Ok(GatherVoxels {
             points: points.view()?,
-            features: features.as_ref().map(Input::view).transpose()?,
+            features: features.as_ref().map(Input::view).copied(),
             grid: grid(origin, voxel_size, shape)?,
             reduce: options::choice("reduce", reduce, Reduce::Occupancy)?,
             dtype: options::dtype("dtype", dtype)?,
             max_points: max_points.map(|most| options::whole("max_points_per_voxel", most, 1)).transpose()?,
             rows,
-            cells: cells.view()?,
-            starts: starts.view()?,
-            order: order.view()?,
-            count: count.view()?,
+            cells: *cells.view(),
+            starts: *starts.view(),
+            order: *order.view(),
+            count: *count.view(),
         })
     };
     let op = build().map_err(fail)?;
@@ -181,15 +181,15 @@ pub(crate) fn voxelize_backward<'py>(
         [group("cells", 0)?, group("starts", 1)?, group("order", 2)?, group("count", 5)?];
     let build = || -> Result<_> {
         Ok(VoxelizeBackward {
-            features: features.view()?,
+            features: *features.view(),
             points: points.view()?,
             reduce: options::choice("reduce", Some(reduce), Reduce::Sum)?,
-            grad: grad.view()?,
+            grad: *grad.view(),
             sparse,
-            cells: cells.view()?,
-            starts: starts.view()?,
-            order: order.view()?,
-            count: count.view()?,
+            cells: *cells.view(),
+            starts: *starts.view(),
+            order: *order.view(),
+            count: *count.view(),
         })
     };
     let op = build().map_err(fail)?;

@@ -87,18 +87,25 @@ def test_opcheck_of_what_only_stores_numbers(dtype, device):
             torch.library.opcheck(op, arguments, test_utils=utils)
 
 
-def test_signature_and_help_are_those_of_the_engine():
+@pytest.mark.parametrize("name", ["resample", "fuse", "transform_points", "unproject", "farthest_points"])
+def test_signature_and_help_are_those_of_the_engine(name):
     import inspect
     import pickle
 
-    assert list(inspect.signature(rc.resample).parameters)[:4] == [
-        "values",
-        "times",
-        "targets",
-        "method",
-    ]
-    assert "Values of a stream" in rc.resample.__doc__ and rc.resample.__module__ == "robocache"
-    assert pickle.loads(pickle.dumps(rc.resample)) is rc.resample
+    public, engine = getattr(rc, name), getattr(rc._core, name)
+    assert inspect.signature(public) == inspect.signature(engine)
+    assert public.__doc__ == engine.__doc__ and "Args:" in public.__doc__
+    assert (public.__module__, public.__qualname__, public.__name__) == ("robocache", name, name)
+    assert pickle.loads(pickle.dumps(public)) is public
+
+
+def test_a_call_that_fails_below_torch_leaves_the_next_to_be_seen():
+    """Below torch the engine asks for no gradients; an error there must not leave it so."""
+    values, times, targets = (x.double() for x in inputs("cpu"))
+    values.requires_grad_()
+    with pytest.raises(rc.InvalidArgument, match="decreas"):
+        rc.resample(values, times.flip(-1), targets)
+    assert rc.resample(values, times, targets).requires_grad
 
 
 # -- torch.compile ------------------------------------------------------------------------------

@@ -239,9 +239,10 @@ impl Gpu {
         }
         // To ask takes as long as the rest of a call, so not every call asks.
         let now = self.opened.elapsed().as_millis() as u64;
-        if self.asked.swap(now, Ordering::Relaxed) == now {
+        if self.asked.load(Ordering::Relaxed) == now {
             return Ok(());
         }
+        self.asked.store(now, Ordering::Relaxed);
         let (mut flags, mut active) = (0, 0);
         let ordinal = c_int::try_from(self.info.ordinal).unwrap_or(0);
         // SAFETY: the pointers are valid.

@@ -48,13 +48,10 @@ impl Batch {
 /// Strides of the batch axis and the `inner` last ones; the batch's is 0 when it is shared.
 pub(crate) fn strides<const N: usize>(tensor: &TensorRef<'_>) -> [isize; N] {
     let layout = tensor.layout();
-    let mut strides = [0; N];
     let skipped = N - layout.rank().min(N);
-    strides[skipped..].copy_from_slice(&layout.strides()[..N - skipped]);
-    if skipped == 0 && layout.shape()[0] == 1 {
-        strides[0] = 0;
-    }
-    strides
+    let is_shared = |axis: usize| axis < skipped || (axis == 0 && layout.shape()[0] == 1);
+    // One by one: to copy so few is a call.
+    std::array::from_fn(|axis| if is_shared(axis) { 0 } else { layout.strides()[axis - skipped] })
 }
 
 /// A length as it was given, which may be anything.

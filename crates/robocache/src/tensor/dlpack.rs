@@ -5,7 +5,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use super::{DType, Device, Layout};
+use super::{DType, Device, Layout, TensorRef};
 use crate::{Error, ErrorKind, Result};
 
 /// The major version whose structures these are.
@@ -195,24 +195,11 @@ impl DType {
     }
 }
 
-/// What a `DLTensor` describes, in our own words.
-#[derive(Debug, Clone, Copy)]
-pub struct Description {
-    /// Address of the element with all indices 0.
-    pub data: *mut u8,
-    /// Element type.
-    pub dtype: DType,
-    /// Where it lives.
-    pub device: Device,
-    /// Shape and strides.
-    pub layout: Layout,
-}
-
-/// Reads a `DLTensor`.
+/// The view that a `DLTensor` describes.
 ///
 /// # Safety
-/// `shape` must point to `ndim` sizes, `strides` to as many or be null.
-pub unsafe fn describe(tensor: &DlTensor) -> Result<Description> {
+/// `shape` must point to `ndim` sizes, `strides` to as many or be null; and as for [`TensorRef::from_raw`].
+pub unsafe fn describe<'a>(tensor: &DlTensor) -> Result<TensorRef<'a>> {
     let dtype = DType::from_dlpack(tensor.dtype)?;
     let device = Device::from_dlpack(tensor.device)?;
     let rank = usize::try_from(tensor.ndim)
@@ -230,7 +217,8 @@ pub unsafe fn describe(tensor: &DlTensor) -> Result<Description> {
     let layout = Layout::strided(shape, strides, dtype)?;
     let offset = usize::try_from(tensor.byte_offset)
         .map_err(|_| Error::new(ErrorKind::InvalidArgument, "byte offset outside the address space"))?;
-    Ok(Description { data: tensor.data.cast::<u8>().wrapping_add(offset), dtype, device, layout })
+    // SAFETY: the caller's promise.
+    unsafe { TensorRef::from_raw(tensor.data.cast::<u8>().wrapping_add(offset), dtype, device, layout) }
 }
 
 #[cfg(test)]

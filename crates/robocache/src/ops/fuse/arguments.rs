@@ -161,8 +161,8 @@ pub(super) struct Samples<'a> {
 impl<'a> Samples<'a> {
     /// Those of a stream; none where it is missing.
     pub(super) fn of(stream: &'a Stream<'a>) -> Option<Self> {
-        let (values, times) = stream.samples.as_ref()?;
-        let (lengths, scale) = (stream.lengths.as_ref(), stream.scale.as_ref());
+        let (values, times) = stream.samples?;
+        let (lengths, scale) = (stream.lengths, stream.scale.as_ref());
         Some(Self { values, times, lengths, scale, method: &stream.method, max_gap: stream.max_gap })
     }
 
@@ -308,13 +308,21 @@ pub(super) fn room(bytes: u64) -> u64 {
 /// How many of `units` units threads write at once, so that few of them are idle in few steps.
 pub(super) fn across(units: u32, threads: u32, tile: u32) -> u16 {
     let units = units.max(1);
-    let steps = |rounds: &u32| {
-        let across = units.div_ceil(*rounds);
-        rounds * (tile.div_ceil(threads / across) + 1)
-    };
     let least = units.div_ceil(threads);
-    let rounds = (least..least + 8).min_by_key(steps).unwrap_or(least);
-    units.div_ceil(rounds) as u16
+    // Beside one for each round, no number of rounds takes fewer: the search ends early, since divisions take long.
+    let least_steps = (u64::from(units) * u64::from(tile)).div_ceil(u64::from(threads));
+    let (mut best, mut fewest) = (units.div_ceil(least), u64::MAX);
+    for rounds in least..least + 8 {
+        if u64::from(rounds) + least_steps >= fewest {
+            break;
+        }
+        let across = units.div_ceil(rounds);
+        let steps = u64::from(rounds) * u64::from(tile.div_ceil(threads / across) + 1);
+        if steps < fewest {
+            (best, fewest) = (across, steps);
+        }
+    }
+    best as u16
 }
 
 /// Numbers of a unit, and how many of them one access takes: at most 16 bytes on both sides.
@@ -368,11 +376,15 @@ mod tests {
         // More units than half of the threads: rounds of a third leave fewer idle than one round.
         assert_eq!(across(147, 256, 50), 49);
         assert_eq!(across(0, 128, 4), 1);
-        for units in 1..600 {
-            for threads in [64, 128, 256] {
-                let across = u32::from(across(units, threads, 50));
-                assert!((1..=threads).contains(&across), "{units} units, {threads} threads: {across}");
-            }
+        for (units, threads, tile) in (1..600).flat_map(|units| {
+            [64, 128, 256].into_iter().flat_map(move |threads| [1, 4, 50, 256].map(|tile| (units, threads, tile)))
+        }) {
+            let found = u32::from(across(units, threads, tile));
+            assert!((1..=threads).contains(&found), "{units} units, {threads} threads: {found}");
+            let steps = |across: u32| units.div_ceil(across) * (tile.div_ceil(threads / across) + 1);
+            let least = units.div_ceil(threads);
+            let fewest = (least..least + 8).map(|rounds| steps(units.div_ceil(rounds))).min();
+            assert_eq!(Some(steps(found)), fewest, "{units} units, {threads} threads, {tile} targets: {found}");
         }
     }
 

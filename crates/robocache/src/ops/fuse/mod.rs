@@ -34,13 +34,13 @@ pub struct Stream<'a> {
     /// What errors call it; its place in the list without one.
     pub name: Option<String>,
     /// `[B,S,D]` or `[S,D]`, and stamps `[B,S]` or `[S]`; none for a modality that is missing.
-    pub samples: Option<(TensorRef<'a>, TensorRef<'a>)>,
+    pub samples: Option<(&'a TensorRef<'a>, &'a TensorRef<'a>)>,
     /// How to interpolate, all columns or by ranges.
     pub method: Methods,
     /// Seconds; a target between samples further apart is not valid.
     pub max_gap: Option<f64>,
     /// `[B]` int32 or int64: how many samples of each row exist.
-    pub lengths: Option<TensorRef<'a>>,
+    pub lengths: Option<&'a TensorRef<'a>>,
     /// What stored values are multiplied with.
     pub scale: Option<Scale<'a>>,
     /// The columns of a missing modality.
@@ -49,7 +49,7 @@ pub struct Stream<'a> {
 
 impl<'a> Stream<'a> {
     /// A stream that is interpolated linearly; the other fields can be set.
-    pub fn new(values: TensorRef<'a>, times: TensorRef<'a>) -> Self {
+    pub fn new(values: &'a TensorRef<'a>, times: &'a TensorRef<'a>) -> Self {
         Self { samples: Some((values, times)), ..Self::missing(0) }
     }
 
@@ -160,7 +160,7 @@ impl<'a> Fuse<'a> {
     fn promoted(&self) -> Result<DType> {
         let mut all: Option<DType> = None;
         for (index, stream) in self.streams.iter().enumerate() {
-            let Some((values, _)) = &stream.samples else { continue };
+            let Some((values, _)) = stream.samples else { continue };
             let stored = is_stored(values, stream.scale.as_ref());
             let dtype = if stored { DType::F32 } else { values.dtype() };
             all = Some(match all {
@@ -192,14 +192,14 @@ impl<'a> Fuse<'a> {
         Some(Resample {
             method: stream.method.clone(),
             extrapolate: self.extrapolate,
-            lengths: stream.lengths,
+            lengths: stream.lengths.copied(),
             target_lengths: self.target_lengths,
             max_gap: stream.max_gap,
             scale: stream.scale,
             out_dtype,
             return_valid: self.return_valid,
             check: self.check,
-            ..Resample::new(values, times, self.targets)
+            ..Resample::new(*values, *times, self.targets)
         })
     }
 }
@@ -255,7 +255,7 @@ impl Fuse<'_> {
         check_scale(stream.scale.as_ref(), stream.dim)?;
         check_ends(&stream.method, self.extrapolate)?;
         stream.method.ranges("dim", stream.dim)?;
-        if let Some(lengths) = &stream.lengths {
+        if let Some(lengths) = stream.lengths {
             are_lengths("lengths", lengths)?;
             self.agree(agreed, index, ("lengths", lengths, 0))?;
         }
@@ -269,9 +269,9 @@ impl Op for Fuse<'_> {
 
     fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'_>)> {
         let streams = self.streams.iter().flat_map(|stream| {
-            let (values, times) = stream.samples.as_ref().map(|(values, times)| (values, times)).unzip();
+            let (values, times) = stream.samples.unzip();
             let scale = stream.scale.as_ref().and_then(Scale::columns);
-            [values, times, stream.lengths.as_ref(), scale]
+            [values, times, stream.lengths, scale]
         });
         let others = [("targets", Some(&self.targets)), ("target_lengths", self.target_lengths.as_ref())];
         let all = streams.map(|tensor| ("streams", tensor)).chain(others);
@@ -302,7 +302,7 @@ impl Op for Fuse<'_> {
                 if let Some(lengths) = &op.lengths {
                     self.agree(&mut agreed, index, ("lengths", lengths, 0)).map_err(blame)?;
                 }
-                let samples = op.check().map_err(blame)?;
+                let samples = op.check_sizes().map_err(blame)?;
                 width = samples.width;
                 parts.push(Part { samples: Some(samples), column, width });
             } else {

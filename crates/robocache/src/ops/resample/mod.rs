@@ -154,6 +154,47 @@ impl<'a> Resample<'a> {
         self.target_lengths.as_ref().map_or(Ok(()), |lengths| are_lengths("target_lengths", lengths))
     }
 
+    /// Checks all but what [`Resample::check_ranks`] does, which comes first.
+    pub(in crate::ops) fn check_sizes(&self) -> Result<Dims> {
+        self.check_options()?;
+        let mut batch = Batch::default();
+        batch.add("values", &self.values, 2)?;
+        batch.add("times", &self.times, 1)?;
+        batch.add("targets", &self.targets, 1)?;
+        for (name, lengths) in [("lengths", &self.lengths), ("target_lengths", &self.target_lengths)] {
+            if let Some(lengths) = lengths {
+                batch.add(name, lengths, 0)?;
+            }
+        }
+        let [.., samples, width] = *self.values.shape() else {
+            return Err(Error::invalid("values", "expected [B,S,D] or [S,D]"));
+        };
+        check_scale(self.scale.as_ref(), width)?;
+        let (stamps, targets) = (last(self.times.shape()), last(self.targets.shape()));
+        ensure!(samples > 0, "values", "no samples: shape {:?}", self.values.shape());
+        ensure!(
+            stamps == samples,
+            "times",
+            "expected a stamp for each of {samples} samples, got shape {:?}",
+            self.times.shape()
+        );
+        let length_stride =
+            |lengths: &Option<TensorRef<'_>>| lengths.as_ref().map_or(0, |lengths| strides::<1>(lengths)[0]);
+        Ok(Dims {
+            has_batch: batch.size.is_some(),
+            batch: batch.size.map_or(1, |(size, _)| size),
+            samples,
+            targets,
+            width,
+            value_strides: strides(&self.values),
+            time_strides: strides(&self.times),
+            target_strides: strides(&self.targets),
+            length_stride: length_stride(&self.lengths),
+            target_length_stride: length_stride(&self.target_lengths),
+            ranges: self.method.ranges("values", width)?,
+        })
+    }
+
     fn check_options(&self) -> Result<()> {
         let (dtype, extrapolate) = (self.values.dtype(), self.extrapolate);
         if self.scale.is_some() {
@@ -263,42 +304,7 @@ impl Op for Resample<'_> {
 
     fn check(&self) -> Result<Dims> {
         self.check_ranks()?;
-        self.check_options()?;
-
-        let mut batch = Batch::default();
-        batch.add("values", &self.values, 2)?;
-        batch.add("times", &self.times, 1)?;
-        batch.add("targets", &self.targets, 1)?;
-        for (name, lengths) in [("lengths", &self.lengths), ("target_lengths", &self.target_lengths)] {
-            if let Some(lengths) = lengths {
-                batch.add(name, lengths, 0)?;
-            }
-        }
-        let [.., samples, width] = *self.values.shape() else {
-            return Err(Error::invalid("values", "expected [B,S,D] or [S,D]"));
-        };
-        check_scale(self.scale.as_ref(), width)?;
-        let (stamps, targets) = (last(self.times.shape()), last(self.targets.shape()));
-        ensure!(samples > 0, "values", "no samples: shape {:?}", self.values.shape());
-        ensure!(
-            stamps == samples,
-            "times",
-            "expected a stamp for each of {samples} samples, got shape {:?}",
-            self.times.shape()
-        );
-        Ok(Dims {
-            has_batch: batch.size.is_some(),
-            batch: batch.size.map_or(1, |(size, _)| size),
-            samples,
-            targets,
-            width,
-            value_strides: strides(&self.values),
-            time_strides: strides(&self.times),
-            target_strides: strides(&self.targets),
-            length_stride: self.lengths.map_or(0, |lengths| strides::<1>(&lengths)[0]),
-            target_length_stride: self.target_lengths.map_or(0, |lengths| strides::<1>(&lengths)[0]),
-            ranges: self.method.ranges("values", width)?,
-        })
+        self.check_sizes()
     }
 
     fn outputs(&self, dims: &Dims) -> Result<Vec<OutputSpec>> {
