@@ -87,7 +87,9 @@ def test_opcheck_of_what_only_stores_numbers(dtype, device):
             torch.library.opcheck(op, arguments, test_utils=utils)
 
 
-@pytest.mark.parametrize("name", ["resample", "fuse", "transform_points", "unproject", "farthest_points"])
+@pytest.mark.parametrize(
+    "name", ["resample", "fuse", "transform_points", "unproject", "farthest_points"]
+)
 def test_signature_and_help_are_those_of_the_engine(name):
     import inspect
     import pickle
