@@ -1,11 +1,10 @@
 //! The arguments of the kernels of `fuse`, and how the columns of its streams are cut into segments.
 
 use crate::cuda::Reporter;
-use crate::ops::resample::{ColumnRange, Dims as StreamDims, Method, Methods, Resample, Scale, is_stored, strides};
+use crate::ops::resample::{Call, ColumnRange, Dims as StreamDims, Method, strides};
 use crate::tensor::{DType, TensorRef};
 use crate::{Error, Result};
 
-use super::Stream;
 use super::variant::Mode;
 
 /// Mirrors `StreamArgs` in streams.cuh.
@@ -147,42 +146,10 @@ pub(super) const EMPTY_SEGMENT: SegmentArgs = SegmentArgs {
     across: 1,
 };
 
-/// The samples of a stream, and what is said about them.
-#[derive(Clone, Copy)]
-pub(super) struct Samples<'a> {
-    pub(super) values: &'a TensorRef<'a>,
-    pub(super) times: &'a TensorRef<'a>,
-    pub(super) lengths: Option<&'a TensorRef<'a>>,
-    pub(super) scale: Option<&'a Scale<'a>>,
-    pub(super) method: &'a Methods,
-    pub(super) max_gap: Option<f64>,
-}
-
-impl<'a> Samples<'a> {
-    /// Those of a stream; none where it is missing.
-    pub(super) fn of(stream: &'a Stream<'a>) -> Option<Self> {
-        let (values, times) = stream.samples?;
-        let (lengths, scale) = (stream.lengths, stream.scale.as_ref());
-        Some(Self { values, times, lengths, scale, method: &stream.method, max_gap: stream.max_gap })
-    }
-
-    /// Whether the values only store numbers that are computed in float32.
-    pub(super) fn is_stored(&self) -> bool {
-        is_stored(self.values, self.scale)
-    }
-}
-
-impl<'a> From<&'a Resample<'a>> for Samples<'a> {
-    fn from(op: &'a Resample<'a>) -> Self {
-        let (lengths, scale) = (op.lengths.as_ref(), op.scale.as_ref());
-        Self { values: &op.values, times: &op.times, lengths, scale, method: &op.method, max_gap: op.max_gap }
-    }
-}
-
 /// A stream as the kernel takes it.
 pub(super) struct Source<'a> {
     /// None where it is missing.
-    pub(super) stream: Option<(Samples<'a>, &'a StreamDims)>,
+    pub(super) stream: Option<(Call<'a>, &'a StreamDims)>,
     pub(super) column: usize,
     pub(super) width: usize,
 }
@@ -345,7 +312,7 @@ fn unit(range: &ColumnRange, source: &Source<'_>, mode: Mode, out: &Output, near
     let possible = if side_by_side && near { possible } else { 1 };
     let wanted = match range.method {
         // Doubles beside other types go one by one.
-        _ if mode == Mode::Mixed && (!(op.is_stored() || op.values.dtype().is_float()) || size.max(out.size) == 8) => 1,
+        _ if mode == Mode::Mixed && (!op.is_float() || size.max(out.size) == 8) => 1,
         Method::Rot6d => most.min(2),
         // Two quaternions, where an access takes them.
         Method::Slerp if mode != Mode::Mixed && possible >= 8 => most,

@@ -3,7 +3,7 @@
 
 use super::arguments::{
     APART, Args, CHECK, COLLECT, CUBICS, EMPTY_SEGMENT, EMPTY_STREAM, FEW, KEEP, LINE, MANY, Output, RAGGED, RICH,
-    STAGE, Samples, SegmentArgs, Source, WIDE_TARGET_LENGTHS, ZEROS, cut, room, row_bytes, whole_rows,
+    STAGE, SegmentArgs, Source, WIDE_TARGET_LENGTHS, ZEROS, cut, room, row_bytes, whole_rows,
 };
 use super::plan::{Plan, Sizes};
 use super::variant::{Mode, Variant, WHOLE_THREADS};
@@ -78,7 +78,7 @@ pub(super) fn fuse(op: &Fuse<'_>, dims: &Dims, out: &mut Outputs<'_, '_>, launch
     };
     let sources = op.streams.iter().zip(&dims.parts).map(|(stream, part)| {
         let &super::Part { ref samples, column, width } = part;
-        Source { stream: Samples::of(stream).zip(samples.as_ref()), column, width }
+        Source { stream: op.call(stream, Some(dims.dtype)).zip(samples.as_ref()), column, width }
     });
     launch(&sources.collect::<Vec<_>>(), &common, out, launcher)
 }
@@ -103,7 +103,7 @@ pub(in crate::ops) fn align(
         valid: (valid, [batch, step, 0]),
         age: (std::ptr::null_mut(), [0; 3]),
     };
-    launch(&[Source { stream: Some((op.into(), dims)), column: 0, width: dims.width }], &common, out, launcher)
+    launch(&[Source { stream: Some((op.call(), dims)), column: 0, width: dims.width }], &common, out, launcher)
 }
 
 fn launch(

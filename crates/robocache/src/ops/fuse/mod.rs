@@ -18,8 +18,8 @@ pub(crate) use cuda::{KERNELS, describe as describe_finding};
 pub(in crate::ops) use mixed::mixed_job;
 
 use super::resample::{
-    Batch, Dims as StreamDims, Extrapolate, Method, Methods, Resample, Scale, are_lengths, are_stamps, check_ends,
-    check_gap, check_scale, is_stored, with_unit,
+    Batch, Call, Dims as StreamDims, Extrapolate, Method, Methods, Resample, Scale, are_lengths, are_stamps,
+    check_ends, check_gap, check_scale, is_stored, with_unit,
 };
 use crate::cuda::Launcher;
 use crate::tensor::{DType, TensorRef};
@@ -185,8 +185,24 @@ impl<'a> Fuse<'a> {
         Ok(wanted)
     }
 
-    /// A stream as an op of its own; none where it is missing. Inlined, since it is long and would be moved.
-    #[inline(always)]
+    /// What a stream alone would be asked for; none where it is missing.
+    fn call<'s>(&'s self, stream: &'s Stream<'a>, out_dtype: Option<DType>) -> Option<Call<'s>> {
+        let (values, times) = stream.samples?;
+        Some(Call {
+            values,
+            times,
+            targets: &self.targets,
+            lengths: stream.lengths,
+            target_lengths: self.target_lengths.as_ref(),
+            scale: stream.scale.as_ref(),
+            method: &stream.method,
+            extrapolate: self.extrapolate,
+            max_gap: stream.max_gap,
+            out_dtype,
+        })
+    }
+
+    /// A stream as an op of its own; none where it is missing.
     fn stream_op(&self, stream: &Stream<'a>, out_dtype: Option<DType>) -> Option<Resample<'a>> {
         let (values, times) = stream.samples?;
         Some(Resample {
@@ -295,14 +311,14 @@ impl Op for Fuse<'_> {
             let blame = |error| self.blame(index, error);
             let mut width = stream.dim;
             // What integers become is settled here; the op itself knows only floats.
-            if let Some(op) = self.stream_op(stream, dtype.is_float().then_some(dtype)) {
-                op.check_ranks().and_then(|()| self.check_stamps(&op.times)).map_err(blame)?;
-                self.agree(&mut agreed, index, ("values", &op.values, 2)).map_err(blame)?;
-                self.agree(&mut agreed, index, ("times", &op.times, 1)).map_err(blame)?;
-                if let Some(lengths) = &op.lengths {
+            if let Some(call) = self.call(stream, dtype.is_float().then_some(dtype)) {
+                call.check_ranks().and_then(|()| self.check_stamps(call.times)).map_err(blame)?;
+                self.agree(&mut agreed, index, ("values", call.values, 2)).map_err(blame)?;
+                self.agree(&mut agreed, index, ("times", call.times, 1)).map_err(blame)?;
+                if let Some(lengths) = call.lengths {
                     self.agree(&mut agreed, index, ("lengths", lengths, 0)).map_err(blame)?;
                 }
-                let samples = op.check_sizes().map_err(blame)?;
+                let samples = call.check_sizes().map_err(blame)?;
                 width = samples.width;
                 parts.push(Part { samples: Some(samples), column, width });
             } else {

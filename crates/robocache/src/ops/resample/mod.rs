@@ -121,17 +121,28 @@ impl<'a> Resample<'a> {
 
     /// The dtype of the result.
     pub(in crate::ops) fn result_dtype(&self) -> DType {
-        self.out_dtype.unwrap_or(if self.is_stored() { DType::F32 } else { self.values.dtype() })
-    }
-
-    /// Whether the values are numbers that can be blended.
-    pub(in crate::ops) fn is_float(&self) -> bool {
-        self.is_stored() || self.values.dtype().is_float()
+        self.call().result_dtype()
     }
 
     /// Whether the values only store numbers that are computed in float32.
     pub(in crate::ops) fn is_stored(&self) -> bool {
-        is_stored(&self.values, self.scale.as_ref())
+        self.call().is_stored()
+    }
+
+    /// Its arguments.
+    pub(in crate::ops) fn call(&self) -> Call<'_> {
+        Call {
+            values: &self.values,
+            times: &self.times,
+            targets: &self.targets,
+            lengths: self.lengths.as_ref(),
+            target_lengths: self.target_lengths.as_ref(),
+            scale: self.scale.as_ref(),
+            method: &self.method,
+            extrapolate: self.extrapolate,
+            max_gap: self.max_gap,
+            out_dtype: self.out_dtype,
+        }
     }
 
     /// The method of all columns where nothing but whole rows is moved or blended.
@@ -144,24 +155,55 @@ impl<'a> Resample<'a> {
         let max_gap = self.max_gap.filter(|_| !ignore_gaps).unwrap_or(f64::INFINITY);
         Rules { method, extrapolate: self.extrapolate, max_gap }
     }
+}
+
+/// What a [`Resample`], or `fuse` for one of its streams, is asked for.
+#[derive(Clone, Copy)]
+pub(in crate::ops) struct Call<'a> {
+    pub(in crate::ops) values: &'a TensorRef<'a>,
+    pub(in crate::ops) times: &'a TensorRef<'a>,
+    pub(in crate::ops) targets: &'a TensorRef<'a>,
+    pub(in crate::ops) lengths: Option<&'a TensorRef<'a>>,
+    pub(in crate::ops) target_lengths: Option<&'a TensorRef<'a>>,
+    pub(in crate::ops) scale: Option<&'a Scale<'a>>,
+    pub(in crate::ops) method: &'a Methods,
+    pub(in crate::ops) extrapolate: Extrapolate,
+    pub(in crate::ops) max_gap: Option<f64>,
+    pub(in crate::ops) out_dtype: Option<DType>,
+}
+
+impl Call<'_> {
+    fn result_dtype(&self) -> DType {
+        self.out_dtype.unwrap_or(if self.is_stored() { DType::F32 } else { self.values.dtype() })
+    }
+
+    /// Whether the values are numbers that can be blended.
+    pub(in crate::ops) fn is_float(&self) -> bool {
+        self.is_stored() || self.values.dtype().is_float()
+    }
+
+    /// Whether the values only store numbers that are computed in float32.
+    pub(in crate::ops) fn is_stored(&self) -> bool {
+        is_stored(self.values, self.scale)
+    }
 
     /// Refuses what has not the axes that it must have, and what are no lengths.
     pub(in crate::ops) fn check_ranks(&self) -> Result<()> {
         self.values.layout().expect_rank("values", &[2, 3], "[B,S,D] or [S,D]")?;
         self.times.layout().expect_rank("times", &[1, 2], "[B,S] or [S]")?;
         self.targets.layout().expect_rank("targets", &[1, 2], "[B,T] or [T]")?;
-        self.lengths.as_ref().map_or(Ok(()), |lengths| are_lengths("lengths", lengths))?;
-        self.target_lengths.as_ref().map_or(Ok(()), |lengths| are_lengths("target_lengths", lengths))
+        self.lengths.map_or(Ok(()), |lengths| are_lengths("lengths", lengths))?;
+        self.target_lengths.map_or(Ok(()), |lengths| are_lengths("target_lengths", lengths))
     }
 
-    /// Checks all but what [`Resample::check_ranks`] does, which comes first.
+    /// Checks all but what [`Call::check_ranks`] does, which comes first.
     pub(in crate::ops) fn check_sizes(&self) -> Result<Dims> {
         self.check_options()?;
         let mut batch = Batch::default();
-        batch.add("values", &self.values, 2)?;
-        batch.add("times", &self.times, 1)?;
-        batch.add("targets", &self.targets, 1)?;
-        for (name, lengths) in [("lengths", &self.lengths), ("target_lengths", &self.target_lengths)] {
+        batch.add("values", self.values, 2)?;
+        batch.add("times", self.times, 1)?;
+        batch.add("targets", self.targets, 1)?;
+        for (name, lengths) in [("lengths", self.lengths), ("target_lengths", self.target_lengths)] {
             if let Some(lengths) = lengths {
                 batch.add(name, lengths, 0)?;
             }
@@ -169,7 +211,7 @@ impl<'a> Resample<'a> {
         let [.., samples, width] = *self.values.shape() else {
             return Err(Error::invalid("values", "expected [B,S,D] or [S,D]"));
         };
-        check_scale(self.scale.as_ref(), width)?;
+        check_scale(self.scale, width)?;
         let (stamps, targets) = (last(self.times.shape()), last(self.targets.shape()));
         ensure!(samples > 0, "values", "no samples: shape {:?}", self.values.shape());
         ensure!(
@@ -178,19 +220,18 @@ impl<'a> Resample<'a> {
             "expected a stamp for each of {samples} samples, got shape {:?}",
             self.times.shape()
         );
-        let length_stride =
-            |lengths: &Option<TensorRef<'_>>| lengths.as_ref().map_or(0, |lengths| strides::<1>(lengths)[0]);
+        let length_stride = |lengths: Option<&TensorRef<'_>>| lengths.map_or(0, |lengths| strides::<1>(lengths)[0]);
         Ok(Dims {
             has_batch: batch.size.is_some(),
             batch: batch.size.map_or(1, |(size, _)| size),
             samples,
             targets,
             width,
-            value_strides: strides(&self.values),
-            time_strides: strides(&self.times),
-            target_strides: strides(&self.targets),
-            length_stride: length_stride(&self.lengths),
-            target_length_stride: length_stride(&self.target_lengths),
+            value_strides: strides(self.values),
+            time_strides: strides(self.times),
+            target_strides: strides(self.targets),
+            length_stride: length_stride(self.lengths),
+            target_length_stride: length_stride(self.target_lengths),
             ranges: self.method.ranges("values", width)?,
         })
     }
@@ -208,7 +249,7 @@ impl<'a> Resample<'a> {
                 "{method} blends samples, which {dtype} cannot hold; use nearest, previous or next, or convert to floats"
             );
         }
-        check_ends(&self.method, extrapolate)?;
+        check_ends(self.method, extrapolate)?;
         let result = self.result_dtype();
         ensure!(
             result.is_float() || (result == dtype && !self.is_stored()),
@@ -222,7 +263,7 @@ impl<'a> Resample<'a> {
         );
         check_gap(self.max_gap)?;
         let stamps = self.times.dtype();
-        are_stamps("times", &self.times)?;
+        are_stamps("times", self.times)?;
         let targets = self.targets.dtype();
         ensure!(targets == stamps, "targets", "expected {} like times, got {}", with_unit(stamps), with_unit(targets));
         Ok(())
@@ -303,8 +344,9 @@ impl Op for Resample<'_> {
     }
 
     fn check(&self) -> Result<Dims> {
-        self.check_ranks()?;
-        self.check_sizes()
+        let call = self.call();
+        call.check_ranks()?;
+        call.check_sizes()
     }
 
     fn outputs(&self, dims: &Dims) -> Result<Vec<OutputSpec>> {
