@@ -1,6 +1,6 @@
 """Host time of a warm call from Python with small tensors, and what of it is the allocation.
 
-Beyond allocation = a call that makes its output, less `torch.empty` of that output, at the same moment.
+Beyond allocation = a call that makes its output, less `torch.empty` of such a one, at the same moment.
 """
 
 from __future__ import annotations

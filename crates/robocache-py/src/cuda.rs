@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::path::PathBuf;
+use std::thread::LocalKey;
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -151,6 +152,24 @@ thread_local! {
     static WARMING_UP: Cell<bool> = const { Cell::new(false) };
 }
 
+/// A switch of this thread that is on until this is dropped, which a panic does, too.
+pub(crate) struct Switched {
+    switch: &'static LocalKey<Cell<bool>>,
+    before: bool,
+}
+
+impl Switched {
+    pub(crate) fn on(switch: &'static LocalKey<Cell<bool>>) -> Self {
+        Self { switch, before: switch.replace(true) }
+    }
+}
+
+impl Drop for Switched {
+    fn drop(&mut self) {
+        self.switch.set(self.before);
+    }
+}
+
 /// Whether ops of this thread should load what they need and compute nothing.
 pub(crate) fn is_warming_up() -> bool {
     WARMING_UP.get()
@@ -187,11 +206,9 @@ pub(crate) fn warmup<'py>(
         return Err(errors::to_python(py, &error));
     }
     let function = py.import("robocache")?.getattr(op)?;
-    WARMING_UP.set(true);
-    let result =
-        function.call(arguments, options).and_then(|_| crate::torch_op::warm_up_gradient(op, arguments, options));
-    WARMING_UP.set(false);
-    result
+    let _warming_up = Switched::on(&WARMING_UP);
+    function.call(arguments, options)?;
+    crate::torch_op::warm_up_gradient(op, arguments, options)
 }
 
 /// Waits until the work that was queued on all GPUs is done, and raises what it found in its data.

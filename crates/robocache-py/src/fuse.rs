@@ -78,7 +78,7 @@ impl<'py> FuseStream<'py> {
             method: method_of(part(&self.parts, 2).as_deref())?,
             max_gap: options::seconds("max_gap", part(&self.parts, 3).as_deref())?,
             lengths: self.lengths.as_ref().map(Input::view),
-            scale: self.scale.as_ref().map(ScaleInput::view).transpose()?,
+            scale: self.scale.as_ref().map(ScaleInput::view),
             dim: self.dim.unwrap_or(0),
         })
     }

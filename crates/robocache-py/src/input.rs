@@ -20,7 +20,8 @@ pub(crate) struct Input<'py> {
     /// The object as it was given.
     pub(crate) object: Bound<'py, PyAny>,
     pub(crate) framework: Framework,
-    /// A view of memory that `object` or `_keep` keeps alive; apart, so that what holds it is moved around in a few words.
+    /// `'static` stands for as long as this lives: `object` or `_keep` keeps the memory, and only `view` hands it out,
+    /// for shorter. Apart, so that what holds it is moved around in a few words.
     tensor: Box<TensorRef<'static>>,
     read_only: bool,
     zeroed: bool,
@@ -37,7 +38,7 @@ pub(crate) enum Keep<'py> {
 
 /// What a framework module found out about an object.
 pub(crate) struct Described<'py> {
-    /// Of memory that the object or `keep` keeps alive.
+    /// Of memory that the object or `keep` keeps alive, for [`Input`] alone.
     pub(crate) tensor: Box<TensorRef<'static>>,
     pub(crate) read_only: bool,
     pub(crate) keep: Keep<'py>,
@@ -115,7 +116,8 @@ impl<'py> Input<'py> {
             ));
         }
         let (data, layout) = (self.tensor.data().cast_mut(), *self.tensor.layout());
-        // SAFETY: the framework describes its own memory; writing races are the caller's, as with every framework's `out=`.
+        // SAFETY: the framework describes its own memory, which `object` or `_keep` keeps alive, and nothing reads through
+        // `self.tensor` meanwhile; writing races are the caller's, as with every framework's `out=`.
         let view = unsafe { TensorMut::from_raw(data, self.dtype(), self.device(), layout) };
         let view = view.map_err(|error| error.argument(self.name))?;
         Ok(if self.zeroed { view.zeroed() } else { view })

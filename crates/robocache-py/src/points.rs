@@ -60,7 +60,7 @@ pub(crate) fn transform_points<'py>(
     let pose = small_input("pose", pose, &stream).map_err(fail)?;
     let build = || -> Result<_> {
         options::device(device, points.device())?;
-        Ok(TransformPoints { points: *points.view(), pose: small(&pose, points.device())? })
+        Ok(TransformPoints { points: *points.view(), pose: small(&pose, points.device()) })
     };
     let op = build().map_err(fail)?;
     run(&op, &points, &[Some(&points), Some(&pose)], out, &stream)
@@ -145,7 +145,7 @@ pub(crate) fn unproject<'py>(
     let (images, stream) = Images::new(depth, intrinsics, extrinsics, depth_scale, stream).map_err(fail)?;
     let build = || -> Result<_> {
         options::device(device, images.depth().device())?;
-        Ok(Unproject { image: images.view()?, return_valid })
+        Ok(Unproject { image: images.view(), return_valid })
     };
     let op = build().map_err(fail)?;
     let inputs: Vec<_> = images.inputs().into_iter().map(Some).collect();

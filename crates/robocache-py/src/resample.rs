@@ -110,7 +110,7 @@ pub(crate) fn resample<'py>(
             lengths: lengths.as_ref().map(Input::view).copied(),
             target_lengths: target_lengths.as_ref().map(Input::view).copied(),
             max_gap: options::seconds("max_gap", max_gap)?,
-            scale: scale.as_ref().map(ScaleInput::view).transpose()?,
+            scale: scale.as_ref().map(ScaleInput::view),
             out_dtype: options::dtype("out_dtype", out_dtype)?,
             return_valid: options::flag("return_valid", return_valid, false)?,
             check: options::flag("check", check, true)?,
@@ -183,10 +183,10 @@ impl<'py> ScaleInput<'py> {
         Ok(Some(Self::Tensor(Box::new(input))))
     }
 
-    pub(crate) fn view(&self) -> Result<Scale<'_>> {
-        Ok(match self {
+    pub(crate) fn view(&self) -> Scale<'_> {
+        match self {
             Self::Number(number) => Scale::One(*number),
             Self::Tensor(input) => Scale::Columns(*input.view()),
-        })
+        }
     }
 }

@@ -62,11 +62,11 @@ impl<'py> Source<'py> {
     }
 
     /// As ops take it.
-    pub(crate) fn view(&self) -> Result<PointSource<'_>> {
-        Ok(match self {
+    pub(crate) fn view(&self) -> PointSource<'_> {
+        match self {
             Self::Points(points) => (*points.view()).into(),
-            Self::Depth(images) => images.view()?.into(),
-        })
+            Self::Depth(images) => images.view().into(),
+        }
     }
 }
 
@@ -98,14 +98,14 @@ impl<'py> Images<'py> {
         [&self.depth, &self.intrinsics].into_iter().chain(&self.extrinsics).collect()
     }
 
-    pub(crate) fn view(&self) -> Result<DepthImage<'_>> {
+    pub(crate) fn view(&self) -> DepthImage<'_> {
         let device = self.depth.device();
-        Ok(DepthImage {
+        DepthImage {
             depth: *self.depth.view(),
-            intrinsics: small(&self.intrinsics, device)?,
-            extrinsics: self.extrinsics.as_ref().map(|pose| small(pose, device)).transpose()?,
+            intrinsics: small(&self.intrinsics, device),
+            extrinsics: self.extrinsics.as_ref().map(|pose| small(pose, device)),
             depth_scale: self.depth_scale,
-        })
+        }
     }
 }
 
@@ -133,7 +133,7 @@ pub(crate) fn small_input<'py>(name: &'static str, object: &Bound<'py, PyAny>, s
 }
 
 /// Numbers on the host are no data where the data lives elsewhere.
-pub(crate) fn small<'a>(input: &'a Input<'_>, data: Device) -> Result<Small<'a>> {
+pub(crate) fn small<'a>(input: &'a Input<'_>, data: Device) -> Small<'a> {
     let view = *input.view();
-    Ok(if input.device() == Device::Cpu && data != Device::Cpu { Small::Host(view) } else { Small::Tensor(view) })
+    if input.device() == Device::Cpu && data != Device::Cpu { Small::Host(view) } else { Small::Tensor(view) }
 }

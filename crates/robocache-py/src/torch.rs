@@ -203,10 +203,12 @@ impl Torch {
         let (shape, strides) = (PyTuple::new(py, spec.layout.shape())?, PyTuple::new(py, spec.layout.strides())?);
         if let Some(quick) = &self.on_current_gpu
             && let Device::Cuda(ordinal) = like.device()
-            && quick.current.call0(py)?.extract::<u32>(py)? == ordinal
+            && quick.current.call0(py).is_ok_and(|current| current.extract(py).is_ok_and(|at: u32| at == ordinal))
+            && let Ok(made) = quick.allocate.bind(py).call1((&shape, &strides, dtype))
         {
-            return quick.allocate.bind(py).call1((shape, strides, dtype));
+            return Ok(made);
         }
+        // Whatever was the matter: out of memory, most likely, which this says again.
         let (new, arguments) = (self.new_empty_strided.bind(py), (&like.object, shape, strides));
         if spec.dtype == like.dtype() {
             return new.call1(arguments);

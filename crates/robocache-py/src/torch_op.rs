@@ -21,10 +21,8 @@ pub(crate) fn below_torch<'py>(
     kernel: &Bound<'py, PyAny>,
     arguments: &Bound<'py, PyTuple>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let before = BELOW_TORCH.replace(true);
-    let result = kernel.call1(arguments);
-    BELOW_TORCH.set(before);
-    result
+    let _below = cuda::Switched::on(&BELOW_TORCH);
+    kernel.call1(arguments)
 }
 
 /// Whether torch must see a call with these arguments, the first of which is the data: see [`must_see`].
@@ -63,11 +61,13 @@ pub(crate) fn must_see_streams<'a, 'py: 'a, const N: usize>(
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = targets.py();
     let unseen = is_for_torch(py, |tensors| {
-        let mut leads = false;
+        let (mut leads, mut missing) = (false, true);
         for parts in streams {
             leads |= tensors.look_at_parts(parts)?;
+            missing &= parts.get_borrowed_item(0)?.is_none();
         }
-        tensors.look_within(targets)?;
+        // Where there are no values, the targets are the data.
+        leads |= tensors.look_within(targets)? && missing;
         tensors.look_at_others(others)?;
         Ok(leads)
     })?;

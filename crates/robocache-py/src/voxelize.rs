@@ -55,7 +55,7 @@ pub(crate) fn voxelize<'py>(
             return_counts,
             return_dropped,
             check,
-            ..Voxelize::new(points.view()?, grid(origin, voxel_size, shape)?)
+            ..Voxelize::new(points.view(), grid(origin, voxel_size, shape)?)
         })
     };
     let op = build().map_err(fail)?;
@@ -93,7 +93,7 @@ pub(crate) fn group_points<'py>(
         options::budget(max_memory)?;
         options::device(device, points.first().device())?;
         Ok(GroupPoints {
-            points: points.view()?,
+            points: points.view(),
             grid: grid(origin, voxel_size, shape)?,
             lengths: lengths.as_ref().map(Input::view).copied(),
             max_voxels: max_voxels.map(|most| options::whole("max_voxels", most, 0)).transpose()?,
@@ -137,7 +137,7 @@ pub(crate) fn gather_voxels<'py>(
         [group("cells", 0)?, group("starts", 1)?, group("order", 2)?, group("count", 5)?];
     let build = || -> Result<_> {
         Ok(GatherVoxels {
-            points: points.view()?,
+            points: points.view(),
             features: features.as_ref().map(Input::view).copied(),
             grid: grid(origin, voxel_size, shape)?,
             reduce: options::choice("reduce", reduce, Reduce::Occupancy)?,
@@ -182,7 +182,7 @@ pub(crate) fn voxelize_backward<'py>(
     let build = || -> Result<_> {
         Ok(VoxelizeBackward {
             features: *features.view(),
-            points: points.view()?,
+            points: points.view(),
             reduce: options::choice("reduce", Some(reduce), Reduce::Sum)?,
             grad: *grad.view(),
             sparse,

@@ -401,6 +401,15 @@ def test_the_functions_themselves_can_be_compiled():
         assert torch.equal(dynamic(streams, targets), rc.fuse(streams, targets))
 
 
+def test_where_all_streams_are_missing_the_targets_are_the_data():
+    targets = torch.rand(3, 5, dtype=torch.float64)
+    missing = [rc.Stream(None, dim=2), rc.Stream(None, dim=1)]
+    found = torch.func.vmap(lambda a: rc.fuse(missing, a))(targets)
+    assert found.shape == (3, 5, 3) and not found.any()
+    with torch._subclasses.FakeTensorMode() as mode:
+        assert rc.fuse(missing, mode.from_tensor(targets)).shape == (3, 5, 3)
+
+
 def test_what_only_the_engine_does_ends_a_graph():
     """Arrays of others, and `out`: computed as ever, beside a graph. One that must be whole is refused."""
     arm, times, _, _, targets = signals("cpu")

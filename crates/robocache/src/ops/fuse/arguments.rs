@@ -1,7 +1,7 @@
 //! The arguments of the kernels of `fuse`, and how the columns of its streams are cut into segments.
 
 use crate::cuda::Reporter;
-use crate::ops::resample::{Call, ColumnRange, Dims as StreamDims, Method, strides};
+use crate::ops::resample::{Arguments, ColumnRange, Dims as StreamDims, Method, strides};
 use crate::tensor::{DType, TensorRef};
 use crate::{Error, Result};
 
@@ -149,7 +149,7 @@ pub(super) const EMPTY_SEGMENT: SegmentArgs = SegmentArgs {
 /// A stream as the kernel takes it.
 pub(super) struct Source<'a> {
     /// None where it is missing.
-    pub(super) stream: Option<(Call<'a>, &'a StreamDims)>,
+    pub(super) stream: Option<(Arguments<'a>, &'a StreamDims)>,
     pub(super) column: usize,
     pub(super) width: usize,
 }

@@ -78,7 +78,7 @@ pub(super) fn fuse(op: &Fuse<'_>, dims: &Dims, out: &mut Outputs<'_, '_>, launch
     };
     let sources = op.streams.iter().zip(&dims.parts).map(|(stream, part)| {
         let &super::Part { ref samples, column, width } = part;
-        Source { stream: op.call(stream, Some(dims.dtype)).zip(samples.as_ref()), column, width }
+        Source { stream: op.arguments(stream, Some(dims.dtype)).zip(samples.as_ref()), column, width }
     });
     launch(&sources.collect::<Vec<_>>(), &common, out, launcher)
 }
@@ -103,7 +103,7 @@ pub(in crate::ops) fn align(
         valid: (valid, [batch, step, 0]),
         age: (std::ptr::null_mut(), [0; 3]),
     };
-    launch(&[Source { stream: Some((op.call(), dims)), column: 0, width: dims.width }], &common, out, launcher)
+    launch(&[Source { stream: Some((op.arguments(), dims)), column: 0, width: dims.width }], &common, out, launcher)
 }
 
 fn launch(

@@ -18,7 +18,7 @@ pub(crate) use cuda::{KERNELS, describe as describe_finding};
 pub(in crate::ops) use mixed::mixed_job;
 
 use super::resample::{
-    Batch, Call, Dims as StreamDims, Extrapolate, Method, Methods, Resample, Scale, are_lengths, are_stamps,
+    Arguments, Batch, Dims as StreamDims, Extrapolate, Method, Methods, Resample, Scale, are_lengths, are_stamps,
     check_ends, check_gap, check_scale, is_stored, with_unit,
 };
 use crate::cuda::Launcher;
@@ -186,9 +186,9 @@ impl<'a> Fuse<'a> {
     }
 
     /// What a stream alone would be asked for; none where it is missing.
-    fn call<'s>(&'s self, stream: &'s Stream<'a>, out_dtype: Option<DType>) -> Option<Call<'s>> {
+    fn arguments<'s>(&'s self, stream: &'s Stream<'a>, out_dtype: Option<DType>) -> Option<Arguments<'s>> {
         let (values, times) = stream.samples?;
-        Some(Call {
+        Some(Arguments {
             values,
             times,
             targets: &self.targets,
@@ -311,14 +311,14 @@ impl Op for Fuse<'_> {
             let blame = |error| self.blame(index, error);
             let mut width = stream.dim;
             // What integers become is settled here; the op itself knows only floats.
-            if let Some(call) = self.call(stream, dtype.is_float().then_some(dtype)) {
-                call.check_ranks().and_then(|()| self.check_stamps(call.times)).map_err(blame)?;
-                self.agree(&mut agreed, index, ("values", call.values, 2)).map_err(blame)?;
-                self.agree(&mut agreed, index, ("times", call.times, 1)).map_err(blame)?;
-                if let Some(lengths) = call.lengths {
+            if let Some(alone) = self.arguments(stream, dtype.is_float().then_some(dtype)) {
+                alone.check_ranks().and_then(|()| self.check_stamps(alone.times)).map_err(blame)?;
+                self.agree(&mut agreed, index, ("values", alone.values, 2)).map_err(blame)?;
+                self.agree(&mut agreed, index, ("times", alone.times, 1)).map_err(blame)?;
+                if let Some(lengths) = alone.lengths {
                     self.agree(&mut agreed, index, ("lengths", lengths, 0)).map_err(blame)?;
                 }
-                let samples = call.check_sizes().map_err(blame)?;
+                let samples = alone.check_sizes().map_err(blame)?;
                 width = samples.width;
                 parts.push(Part { samples: Some(samples), column, width });
             } else {

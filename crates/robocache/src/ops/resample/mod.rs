@@ -121,17 +121,17 @@ impl<'a> Resample<'a> {
 
     /// The dtype of the result.
     pub(in crate::ops) fn result_dtype(&self) -> DType {
-        self.call().result_dtype()
+        self.arguments().result_dtype()
     }
 
     /// Whether the values only store numbers that are computed in float32.
     pub(in crate::ops) fn is_stored(&self) -> bool {
-        self.call().is_stored()
+        self.arguments().is_stored()
     }
 
     /// Its arguments.
-    pub(in crate::ops) fn call(&self) -> Call<'_> {
-        Call {
+    pub(in crate::ops) fn arguments(&self) -> Arguments<'_> {
+        Arguments {
             values: &self.values,
             times: &self.times,
             targets: &self.targets,
@@ -159,7 +159,7 @@ impl<'a> Resample<'a> {
 
 /// What a [`Resample`], or `fuse` for one of its streams, is asked for.
 #[derive(Clone, Copy)]
-pub(in crate::ops) struct Call<'a> {
+pub(in crate::ops) struct Arguments<'a> {
     pub(in crate::ops) values: &'a TensorRef<'a>,
     pub(in crate::ops) times: &'a TensorRef<'a>,
     pub(in crate::ops) targets: &'a TensorRef<'a>,
@@ -172,7 +172,7 @@ pub(in crate::ops) struct Call<'a> {
     pub(in crate::ops) out_dtype: Option<DType>,
 }
 
-impl Call<'_> {
+impl Arguments<'_> {
     fn result_dtype(&self) -> DType {
         self.out_dtype.unwrap_or(if self.is_stored() { DType::F32 } else { self.values.dtype() })
     }
@@ -196,7 +196,7 @@ impl Call<'_> {
         self.target_lengths.map_or(Ok(()), |lengths| are_lengths("target_lengths", lengths))
     }
 
-    /// Checks all but what [`Call::check_ranks`] does, which comes first.
+    /// Checks all but what [`Arguments::check_ranks`] does, which comes first.
     pub(in crate::ops) fn check_sizes(&self) -> Result<Dims> {
         self.check_options()?;
         let mut batch = Batch::default();
@@ -344,9 +344,9 @@ impl Op for Resample<'_> {
     }
 
     fn check(&self) -> Result<Dims> {
-        let call = self.call();
-        call.check_ranks()?;
-        call.check_sizes()
+        let arguments = self.arguments();
+        arguments.check_ranks()?;
+        arguments.check_sizes()
     }
 
     fn outputs(&self, dims: &Dims) -> Result<Vec<OutputSpec>> {
