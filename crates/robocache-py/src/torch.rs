@@ -34,8 +34,8 @@ pub(crate) struct Torch {
     api: Option<&'static ExchangeApi>,
 }
 
-/// What code that torch has compiled allocates with: it takes half the time of public functions. Not public itself, so
-/// nothing may depend on its being there.
+/// What code that torch has compiled allocates with, quicker than public functions. Not public itself, so nothing may
+/// depend on its being there.
 struct OnCurrentGpu {
     /// From shape, strides and dtype.
     allocate: Py<PyAny>,
@@ -199,7 +199,7 @@ impl Torch {
         let known = self.dtypes.iter().find(|(dtype, _)| *dtype == spec.dtype);
         let missing = || pyo3::exceptions::PyAttributeError::new_err(format!("this torch has no {}", spec.dtype));
         let dtype = known.ok_or_else(missing)?.1.bind(py);
-        // Given the strides, torch takes a third less time than to find them itself.
+        // Given the strides, torch is quicker than if it has to find them itself.
         let (shape, strides) = (PyTuple::new(py, spec.layout.shape())?, PyTuple::new(py, spec.layout.strides())?);
         if let Some(quick) = &self.on_current_gpu
             && let Device::Cuda(ordinal) = like.device()
