@@ -3,8 +3,7 @@
 Of a call that torch must see (a gradient is wanted, a mode or functorch is at work, a tensor is of a
 subclass) the engine returns NotImplemented, and it goes to the function of the same name in `_torch_ops`,
 which calls the op registered with torch; and so does one that torch.compile traces. What is made of several
-calls asks first (`engine`). Here nothing imports
-torch, and other calls pay for two more frames only.
+calls asks first (`engine`). Here nothing imports torch, and other calls pay for two more frames only.
 """
 
 from __future__ import annotations
