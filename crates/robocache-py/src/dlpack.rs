@@ -81,7 +81,7 @@ pub(crate) fn describe<'py>(
         Loan::Versioned(tensor) => unsafe { &tensor.as_ref().tensor },
     };
     // SAFETY: a producer fills shape and strides with `ndim` elements, and keeps the memory for as long as the loan.
-    let tensor = Box::new(unsafe { describe_tensor(tensor)? });
+    let tensor = unsafe { describe_tensor(tensor)? };
     // JAX arrays never change, whatever their capsule says.
     let read_only = read_only || is_jax;
     Ok(Described { tensor, read_only, keep: Keep::Loan { _loan: loan } })

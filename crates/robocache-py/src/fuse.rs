@@ -5,12 +5,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use robocache::ops::Fuse;
 use robocache::ops::fuse::{Stream as EngineStream, label};
-use robocache::ops::resample::Extrapolate;
 use robocache::{Context, DType, Device, Error, ErrorKind, Op, Result, prepare};
 
 use crate::cuda::Stream;
 use crate::input::Input;
-use crate::resample::{ScaleInput, method_of};
+use crate::resample::{ScaleInput, extrapolate_of, method_of};
 use crate::torch::is_of;
 use crate::{errors, options, output, torch_op};
 
@@ -21,7 +20,7 @@ struct FuseStream<'py> {
     name: Option<String>,
     values: Option<Input<'py>>,
     times: Option<Input<'py>>,
-    lengths: Option<Input<'py>>,
+    lengths: Option<Box<Input<'py>>>,
     scale: Option<ScaleInput<'py>>,
 }
 
@@ -46,16 +45,20 @@ impl<'py> FuseStream<'py> {
     }
 
     fn describe_values(&mut self) -> Result<()> {
-        self.values = part(&self.parts, 0).map(|values| Input::new("values", &values)).transpose()?;
+        if let Some(values) = part(&self.parts, 0) {
+            self.values = Some(Input::new("values", &values)?);
+        }
         Ok(())
     }
 
     /// Describes the other tensors; `device` is where the values would be if it has none.
     fn describe_others(&mut self, device: Device, stream: &Stream) -> Result<()> {
-        let describe =
-            |name, index| part(&self.parts, index).map(|tensor| Input::on_stream(name, &tensor, stream)).transpose();
-        self.times = describe("times", 1)?;
-        self.lengths = describe("lengths", 4)?;
+        if let Some(times) = part(&self.parts, 1) {
+            self.times = Some(Input::on_stream("times", &times, stream)?);
+        }
+        if let Some(lengths) = part(&self.parts, 4) {
+            self.lengths = Some(Box::new(Input::on_stream("lengths", &lengths, stream)?));
+        }
         let device = self.values.as_ref().map_or(device, Input::device);
         self.scale = ScaleInput::of(part(&self.parts, 5).as_deref(), device, stream)?;
         Ok(())
@@ -73,11 +76,11 @@ impl<'py> FuseStream<'py> {
             return Err(Error::invalid("dim", format!("says {dim} columns, but values have shape {shape:?}")));
         }
         Ok(EngineStream {
-            name: self.name.clone(),
+            name: self.name.as_deref(),
             samples,
             method: method_of(part(&self.parts, 2).as_deref())?,
             max_gap: options::seconds("max_gap", part(&self.parts, 3).as_deref())?,
-            lengths: self.lengths.as_ref().map(Input::view),
+            lengths: self.lengths.as_deref().map(Input::view),
             scale: self.scale.as_ref().map(ScaleInput::view),
             dim: self.dim.unwrap_or(0),
         })
@@ -165,7 +168,7 @@ pub(crate) fn fuse<'py>(
         options::budget(max_memory)?;
         options::device(device, first.device())?;
         Ok(Fuse {
-            extrapolate: options::choice("extrapolate", extrapolate, Extrapolate::Clamp)?,
+            extrapolate: extrapolate_of(extrapolate)?,
             target_lengths: target_lengths.as_ref().map(Input::view).copied(),
             out_dtype: options::dtype("out_dtype", out_dtype)?,
             return_valid: options::flag("return_valid", return_valid, false)?,
@@ -179,7 +182,9 @@ pub(crate) fn fuse<'py>(
     let prepared = prepare(&op, &context).map_err(fail)?;
     let results = output::run(&prepared, first, out, &gpu_stream)?;
     for stream in &list {
-        gpu_stream.keep_alive([&stream.values, &stream.times, &stream.lengths].into_iter().flatten())?;
+        gpu_stream.keep_alive(
+            [stream.values.as_ref(), stream.times.as_ref(), stream.lengths.as_deref()].into_iter().flatten(),
+        )?;
     }
     gpu_stream.keep_alive([Some(&targets), target_lengths.as_ref()].into_iter().flatten())?;
     Ok(match &results[..] {
@@ -205,19 +210,26 @@ fn list_of<'py>(streams: &Bound<'py, PyAny>) -> Result<Vec<FuseStream<'py>>> {
     let py = streams.py();
     let failed = |error: PyErr| errors::from_python(py, ErrorKind::InvalidArgument, "streams", &error);
     let class = torch_op::stream_class(py).map_err(failed)?;
-    let read = |(index, item): (usize, Bound<'py, PyAny>)| {
-        if is_of(&item, class) {
-            return FuseStream::of(&item);
+    let mut read = Vec::with_capacity(streams.len().unwrap_or(0));
+    let mut add = |item: &Bound<'py, PyAny>| {
+        if !is_of(item, class) {
+            let (index, name) = (read.len(), options::type_name(item));
+            return Err(Error::invalid("streams", format!("expected a Stream at index {index}, got {name}")));
         }
-        let name = options::type_name(&item);
-        Err(Error::invalid("streams", format!("expected a Stream at index {index}, got {name}")))
+        read.push(FuseStream::of(item)?);
+        Ok(())
     };
     if let Ok(list) = streams.cast::<PyList>() {
-        list.iter().enumerate().map(read).collect()
+        for item in list {
+            add(&item)?;
+        }
     } else if let Ok(tuple) = streams.cast::<PyTuple>() {
-        tuple.iter().enumerate().map(read).collect()
+        for item in tuple.iter_borrowed() {
+            add(&item)?;
+        }
     } else {
         let name = options::type_name(streams);
-        Err(Error::invalid("streams", format!("expected a list of Stream, got {name}")))
+        return Err(Error::invalid("streams", format!("expected a list of Stream, got {name}")));
     }
+    Ok(read)
 }

@@ -21,8 +21,8 @@ pub(crate) struct Input<'py> {
     pub(crate) object: Bound<'py, PyAny>,
     pub(crate) framework: Framework,
     /// `'static` stands for as long as this lives: `object` or `_keep` keeps the memory, and only `view` hands it out,
-    /// for shorter. Apart, so that what holds it is moved around in a few words.
-    tensor: Box<TensorRef<'static>>,
+    /// for shorter.
+    tensor: TensorRef<'static>,
     read_only: bool,
     zeroed: bool,
     /// The copy that the view is of, or what DLPack lent.
@@ -39,7 +39,7 @@ pub(crate) enum Keep<'py> {
 /// What a framework module found out about an object.
 pub(crate) struct Described<'py> {
     /// Of memory that the object or `keep` keeps alive, for [`Input`] alone.
-    pub(crate) tensor: Box<TensorRef<'static>>,
+    pub(crate) tensor: TensorRef<'static>,
     pub(crate) read_only: bool,
     pub(crate) keep: Keep<'py>,
 }
@@ -47,12 +47,12 @@ pub(crate) struct Described<'py> {
 impl<'py> Input<'py> {
     /// Describes the first data argument without copying where its framework allows it.
     pub(crate) fn new(name: &'static str, object: &Bound<'py, PyAny>) -> Result<Self> {
-        Self::describe(name, object, None).map_err(|error| error.argument(name))
+        Self::describe(name, object, None)
     }
 
     /// Describes a further argument, which will be used on `stream`.
     pub(crate) fn on_stream(name: &'static str, object: &Bound<'py, PyAny>, stream: &Stream) -> Result<Self> {
-        Self::describe(name, object, Some(stream.handle)).map_err(|error| error.argument(name))
+        Self::describe(name, object, Some(stream.handle))
     }
 
     /// Describes an output that was just allocated; `zeroed` where all its elements are 0.
@@ -76,15 +76,19 @@ impl<'py> Input<'py> {
 
     fn describe(name: &'static str, object: &Bound<'py, PyAny>, consumer: Option<usize>) -> Result<Self> {
         let (framework, described) = if let Some(torch) = torch::Torch::of(object) {
-            (Framework::Torch, torch.describe(name, object)?)
+            (Framework::Torch, torch.describe(name, object))
         } else if numpy::is_array(object) {
-            (Framework::NumPy, numpy::describe(name, object)?)
+            (Framework::NumPy, numpy::describe(name, object))
         } else if object.hasattr("__dlpack__").unwrap_or(false) {
-            (Framework::DlPack, dlpack::describe(name, object, consumer)?)
+            (Framework::DlPack, dlpack::describe(name, object, consumer))
         } else {
-            (Framework::NumPy, numpy::convert(name, object)?)
+            (Framework::NumPy, numpy::convert(name, object))
         };
-        let Described { tensor, read_only, keep } = described;
+        // Views are large: every `?` and `map_err` on the way may copy one.
+        let Described { tensor, read_only, keep } = match described {
+            Ok(described) => described,
+            Err(error) => return Err(error.argument(name)),
+        };
         Ok(Self { object: object.clone(), framework, tensor, read_only, zeroed: false, _keep: keep, name })
     }
 
@@ -115,10 +119,9 @@ impl<'py> Input<'py> {
                 "this {name} can only be read as a copy (byte order, alignment, or not an array)"
             ));
         }
-        let (data, layout) = (self.tensor.data().cast_mut(), *self.tensor.layout());
         // SAFETY: the framework describes its own memory, which `object` or `_keep` keeps alive, and nothing reads through
         // `self.tensor` meanwhile; writing races are the caller's, as with every framework's `out=`.
-        let view = unsafe { TensorMut::from_raw(data, self.dtype(), self.device(), layout) };
+        let view = unsafe { TensorMut::of(self.tensor) };
         let view = view.map_err(|error| error.argument(self.name))?;
         Ok(if self.zeroed { view.zeroed() } else { view })
     }

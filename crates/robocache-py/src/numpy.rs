@@ -121,7 +121,7 @@ fn view<'py>(name: &'static str, array: &Bound<'py, PyAny>) -> Result<Option<Des
     let strides: Vec<i64> = byte_strides.iter().map(|&stride| (stride / item_size) as i64).collect();
     let layout = Layout::strided(&shape, Some(&strides), dtype)?;
     // SAFETY: the array describes its own memory, which it keeps.
-    let tensor = Box::new(unsafe { TensorRef::from_raw(interface.data.cast(), dtype, Device::Cpu, layout)? });
+    let tensor = unsafe { TensorRef::from_raw(interface.data.cast(), dtype, Device::Cpu, layout)? };
     Ok(Some(Described { tensor, read_only: interface.flags & WRITEABLE == 0, keep: Keep::Nothing }))
 }
 

@@ -106,7 +106,7 @@ pub(crate) fn resample<'py>(
         options::device(device, values.device())?;
         Ok(Resample {
             method: method_of(method)?,
-            extrapolate: options::choice("extrapolate", extrapolate, Extrapolate::Clamp)?,
+            extrapolate: extrapolate_of(extrapolate)?,
             lengths: lengths.as_ref().map(Input::view).copied(),
             target_lengths: target_lengths.as_ref().map(Input::view).copied(),
             max_gap: options::seconds("max_gap", max_gap)?,
@@ -155,6 +155,12 @@ pub(crate) fn method_of(method: Option<&Bound<'_, PyAny>>) -> Result<Methods> {
     Ok(Methods::Ranges(ranges))
 }
 
+/// What happens outside the samples.
+pub(crate) fn extrapolate_of(extrapolate: Option<&Bound<'_, PyAny>>) -> Result<Extrapolate> {
+    let other = extrapolate.filter(|name| !name.is(intern!(name.py(), "clamp")));
+    options::choice("extrapolate", other, Extrapolate::Clamp)
+}
+
 /// What values are multiplied with: a number of the host, or a tensor where the data lives.
 pub(crate) enum ScaleInput<'py> {
     Number(f32),
@@ -186,7 +192,7 @@ impl<'py> ScaleInput<'py> {
     pub(crate) fn view(&self) -> Scale<'_> {
         match self {
             Self::Number(number) => Scale::One(*number),
-            Self::Tensor(input) => Scale::Columns(*input.view()),
+            Self::Tensor(input) => Scale::Columns(input.view()),
         }
     }
 }

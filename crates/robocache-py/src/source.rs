@@ -15,7 +15,7 @@ use crate::{errors, options};
 /// Where the points of a call come from.
 pub(crate) enum Source<'py> {
     Points(Input<'py>),
-    Depth(Images<'py>),
+    Depth(Box<Images<'py>>),
 }
 
 /// What [`DepthImage`] is made of.
@@ -37,7 +37,7 @@ impl<'py> Source<'py> {
         let part = |index| parts.get_item(index).map_err(|_| Error::invalid("depth", "expected images"));
         let scale = part(3)?;
         let (images, stream) = Images::new(&part(0)?, &part(1)?, Some(&part(2)?), Some(&scale), stream)?;
-        Ok((Self::Depth(images), stream))
+        Ok((Self::Depth(Box::new(images)), stream))
     }
 
     /// The op that errors name.

@@ -55,19 +55,19 @@ pub(crate) fn must_see<'py, const N: usize>(
 
 /// As [`must_see`] for streams, of which these are the [`parts`](parts_of).
 pub(crate) fn must_see_streams<'a, 'py: 'a, const N: usize>(
-    streams: impl Iterator<Item = &'a Bound<'py, PyTuple>>,
+    mut streams: impl Iterator<Item = &'a Bound<'py, PyTuple>> + Clone,
     targets: &Bound<'py, PyAny>,
     others: [Option<&Bound<'py, PyAny>>; N],
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = targets.py();
     let unseen = is_for_torch(py, |tensors| {
-        let (mut leads, mut missing) = (false, true);
-        for parts in streams {
+        let mut leads = false;
+        for parts in streams.clone() {
             leads |= tensors.look_at_parts(parts)?;
-            missing &= parts.get_borrowed_item(0)?.is_none();
         }
+        let is_missing = |parts: &Bound<'_, PyTuple>| parts.get_borrowed_item(0).is_ok_and(|values| values.is_none());
         // Where there are no values, the targets are the data.
-        leads |= tensors.look_within(targets)? && missing;
+        leads |= tensors.look_within(targets)? && !leads && streams.all(is_missing);
         tensors.look_at_others(others)?;
         Ok(leads)
     })?;

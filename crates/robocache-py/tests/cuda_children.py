@@ -267,6 +267,24 @@ def jax_arrays() -> None:
     assert_gpu_works()
 
 
+def quick_allocation() -> None:
+    """What torch's compiled code allocates with is not public: where it fails, or makes a tensor elsewhere than on
+    the GPU of the data, outputs are made in the public way."""
+    seen = []
+
+    def empty(shape, strides, dtype):
+        seen.append(shape)
+        if len(seen) == 1:
+            raise RuntimeError("not today")
+        return torch.empty_strided(shape, strides, dtype=dtype)
+
+    torch._C._dynamo.guards._empty_strided_cuda = empty
+    for _ in range(3):
+        assert_gpu_works()
+    # In one thread the driver has a current GPU after the first call at the latest.
+    assert len(seen) >= 2, seen
+
+
 def first_call() -> None:
     """Seconds of the first call, after torch has made its context and loaded its own."""
     call = placed(good_call(), "cuda")
@@ -292,6 +310,7 @@ SCENARIOS = {
         first_threads,
         blocking,
         jax_arrays,
+        quick_allocation,
         first_call,
     )
 }

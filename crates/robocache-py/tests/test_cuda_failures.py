@@ -48,6 +48,7 @@ TOGETHER = (
     "first_threads",
     "blocking",
     "jax_arrays",
+    "quick_allocation",
 )
 
 

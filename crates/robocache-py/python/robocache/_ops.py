@@ -21,13 +21,22 @@ if TYPE_CHECKING:
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def _is_traced(data: Any = None, out: Any = None, stream: Any = None) -> bool:
-    """Whether torch.compile traces this call: it takes `_for_a_graph` for it."""
+def _is_traced() -> bool:
+    """Whether torch.compile traces this call: it takes `_yes` for it."""
     return False
 
 
-def _for_a_graph(data: Any = None, out: Any = None, stream: Any = None) -> bool:
-    """As `_is_traced` where it is traced: yes, but for what only the engine does, which ends the graph."""
+def _yes() -> bool:
+    return True
+
+
+def _joins_a_graph(data: Any, out: Any, stream: Any) -> bool:
+    """Whether torch.compile, which traces this call, goes on with it: it takes `_joins` for it."""
+    return False
+
+
+def _joins(data: Any, out: Any, stream: Any) -> bool:
+    """As `_joins_a_graph` where it is traced: yes, but for what only the engine does, which ends the graph."""
     import torch
 
     reason = ""
@@ -42,11 +51,13 @@ def _for_a_graph(data: Any = None, out: Any = None, stream: Any = None) -> bool:
         reason = "only calls on torch tensors can be in a graph"
     if reason:
         dynamo: Any = torch._dynamo
+        # What follows is not traced: `_joins_a_graph` is asked again, and says no.
         dynamo.graph_break(msg=f"robocache: {reason}")
     return True
 
 
-_is_traced._torchdynamo_inline = _for_a_graph  # type: ignore[attr-defined]
+_is_traced._torchdynamo_inline = _yes  # type: ignore[attr-defined]
+_joins_a_graph._torchdynamo_inline = _joins  # type: ignore[attr-defined]
 
 
 def _traceable(function: _Function) -> _Function:
@@ -56,7 +67,7 @@ def _traceable(function: _Function) -> _Function:
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
         data = arguments[0] if arguments else options.get("points", options.get("depth"))
-        if not _is_traced(data, options.get("out"), options.get("stream")):
+        if not (_is_traced() and _joins_a_graph(data, options.get("out"), options.get("stream"))):
             result = function(*arguments, **options)
             if result is not NotImplemented:
                 return result
@@ -124,7 +135,7 @@ if not TYPE_CHECKING:
         max_memory=None,
         check=True,
     ):
-        if not _is_traced(values, out, stream):
+        if not (_is_traced() and _joins_a_graph(values, out, stream)):
             result = _core.resample(
                 values,
                 times,
@@ -180,7 +191,7 @@ if not TYPE_CHECKING:
         max_memory=None,
         check=True,
     ):
-        if not _is_traced(streams, out, stream):
+        if not (_is_traced() and _joins_a_graph(streams, out, stream)):
             result = _core.fuse(
                 streams,
                 targets,

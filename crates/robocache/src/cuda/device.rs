@@ -167,6 +167,14 @@ pub fn gpu(ordinal: u32, stream: super::StreamHandle) -> Result<&'static Gpu> {
     }
 }
 
+/// Whether that GPU was opened, and is the one that the driver computes on in this thread.
+pub fn is_current(ordinal: u32) -> bool {
+    let Some(Ok(gpu)) = GPUS.get(ordinal as usize).and_then(OnceLock::get) else { return false };
+    let mut context = std::ptr::null_mut();
+    // SAFETY: the pointer is valid.
+    unsafe { (gpu.driver.current_context)(&raw mut context) == 0 && context == gpu.context }
+}
+
 pub(super) fn is_capturing(driver: &Driver, stream: super::StreamHandle) -> bool {
     // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: another stream is captured, and the default stream would
     // take part in that.

@@ -23,6 +23,7 @@ pub(crate) struct Batch {
 
 impl Batch {
     /// Takes in an argument whose axes beside the batch are `inner`; returns its batch size.
+    #[inline]
     pub(crate) fn add(&mut self, name: &'static str, tensor: &TensorRef<'_>, inner: usize) -> Result<Option<usize>> {
         if tensor.layout().rank() == inner {
             return Ok(None);
@@ -33,6 +34,7 @@ impl Batch {
     }
 
     /// Takes in a batch of this size.
+    #[inline]
     pub(crate) fn add_size(&mut self, name: &'static str, size: usize) -> Result<()> {
         match self.size {
             Some((known, first)) if known != 1 && size != 1 => {
@@ -46,6 +48,7 @@ impl Batch {
 }
 
 /// Strides of the batch axis and the `inner` last ones; the batch's is 0 when it is shared.
+#[inline]
 pub(crate) fn strides<const N: usize>(tensor: &TensorRef<'_>) -> [isize; N] {
     let layout = tensor.layout();
     let skipped = N - layout.rank().min(N);

@@ -147,6 +147,7 @@ impl Device {
     }
 
     /// Host and pinned memory are the CPU; managed memory counts as its GPU's.
+    #[inline]
     pub fn from_dlpack(device: DlDevice) -> Result<Self> {
         match (device.device_type, u32::try_from(device.device_id)) {
             (CPU | CUDA_HOST, _) => Ok(Self::Cpu),
@@ -161,6 +162,7 @@ impl Device {
 
 impl DType {
     /// The dtype as DLPack writes it.
+    #[inline]
     pub fn to_dlpack(self) -> DlDataType {
         let code = match self {
             Self::I8 | Self::I16 | Self::I32 | Self::I64 => 0,
@@ -175,6 +177,7 @@ impl DType {
     }
 
     /// The dtype that DLPack names, or `Unsupported` with its name.
+    #[inline]
     pub fn from_dlpack(dtype: DlDataType) -> Result<Self> {
         Self::ALL.iter().copied().find(|known| known.to_dlpack() == dtype).ok_or_else(|| {
             let class = match dtype.code {
@@ -199,6 +202,7 @@ impl DType {
 ///
 /// # Safety
 /// `shape` must point to `ndim` sizes, `strides` to as many or be null; and as for [`TensorRef::from_raw`].
+#[inline]
 pub unsafe fn describe<'a>(tensor: &DlTensor) -> Result<TensorRef<'a>> {
     let dtype = DType::from_dlpack(tensor.dtype)?;
     let device = Device::from_dlpack(tensor.device)?;

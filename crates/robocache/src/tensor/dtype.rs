@@ -48,6 +48,7 @@ macro_rules! define_dtype {
             pub const ALL: &'static [DType] = &[$(DType::$variant),+];
 
             /// Bytes of one element.
+            #[inline]
             pub const fn size(self) -> usize {
                 match self { $(Self::$variant => size_of::<$type>()),+ }
             }
@@ -58,11 +59,13 @@ macro_rules! define_dtype {
             }
 
             /// Whether arithmetic between samples makes sense; bool counts as an integer.
+            #[inline]
             pub fn is_float(self) -> bool {
                 Class::Float == match self { $(Self::$variant => Class::$class),+ }
             }
 
             /// Whether it only stores numbers, which are then computed in float32.
+            #[inline]
             pub fn is_stored(self) -> bool {
                 Class::Stored == match self { $(Self::$variant => Class::$class),+ }
             }

@@ -18,12 +18,15 @@ pub struct Layout {
 
 impl Layout {
     /// A row-major layout; refuses sizes that cannot exist.
+    #[inline]
     pub fn contiguous(shape: &[usize], dtype: DType) -> Result<Self> {
         let mut layout = Self::empty(shape.len())?;
-        layout.shape[..shape.len()].copy_from_slice(shape);
+        for (axis, &size) in shape.iter().enumerate() {
+            layout.shape[axis] = size;
+        }
         layout.check_size(dtype)?;
         let mut stride = 1isize;
-        for axis in (0..shape.len()).rev() {
+        for axis in (0..layout.rank).rev() {
             layout.strides[axis] = stride;
             // An empty axis must not make the others' strides zero; check_size bounds the product.
             stride = stride.saturating_mul(isize::try_from(shape[axis].max(1)).unwrap_or(isize::MAX));
@@ -31,8 +34,9 @@ impl Layout {
         Ok(layout)
     }
 
-    /// A layout from shape and strides as a framework gives them; refuses negative sizes, too
-    /// many axes and offsets that leave the address space.
+    /// A layout from shape and strides as a framework gives them; refuses negative sizes and too many axes. Strides that
+    /// leave the address space are refused where the layout becomes a view.
+    #[inline]
     pub fn strided(shape: &[i64], strides: Option<&[i64]>, dtype: DType) -> Result<Self> {
         let mut layout = Self::empty(shape.len())?;
         for (axis, &size) in shape.iter().enumerate() {
@@ -43,13 +47,13 @@ impl Layout {
             return Self::contiguous(&layout.shape[..layout.rank], dtype);
         };
         layout.check_size(dtype)?;
-        for (axis, &stride) in strides.iter().take(layout.rank).enumerate() {
-            layout.strides[axis] = isize::try_from(stride).unwrap_or(isize::MAX);
+        for (to, &stride) in layout.strides.iter_mut().zip(strides.iter().take(layout.rank)) {
+            *to = isize::try_from(stride).unwrap_or(isize::MAX);
         }
-        layout.extent(dtype)?;
         Ok(layout)
     }
 
+    #[inline]
     fn empty(rank: usize) -> Result<Self> {
         if rank > MAX_RANK {
             return Err(Error::new(
@@ -61,27 +65,32 @@ impl Layout {
     }
 
     /// Number of axes.
+    #[inline]
     pub fn rank(&self) -> usize {
         self.rank
     }
 
     /// Size of every axis.
+    #[inline]
     pub fn shape(&self) -> &[usize] {
         &self.shape[..self.rank]
     }
 
     /// Step in elements along every axis.
+    #[inline]
     pub fn strides(&self) -> &[isize] {
         &self.strides[..self.rank]
     }
 
     /// Number of elements.
+    #[inline]
     pub fn count(&self) -> usize {
         self.shape().iter().product()
     }
 
     /// Sizes whose element or byte count cannot be addressed are refused here, once, so that
     /// `count()` and byte arithmetic cannot overflow later. Zero-sized axes do not hide it.
+    #[inline]
     fn check_size(&self, dtype: DType) -> Result<()> {
         let mut bytes = dtype.size();
         for &size in self.shape() {
@@ -94,24 +103,23 @@ impl Layout {
     }
 
     /// First and one-past-last byte, relative to the pointer, that the layout can touch.
+    #[inline]
     pub fn extent(&self, dtype: DType) -> Result<(isize, isize)> {
-        let size = isize::try_from(dtype.size()).unwrap_or(isize::MAX);
-        if self.count() == 0 {
-            return Ok((0, 0));
-        }
-        let (mut low, mut high) = (0isize, size);
+        let (mut low, mut high) = (Some(0isize), Some(1isize));
         for (&count, &stride) in self.shape().iter().zip(self.strides()) {
-            let span = isize::try_from(count - 1)
-                .ok()
-                .and_then(|steps| steps.checked_mul(stride))
-                .and_then(|steps| steps.checked_mul(size));
+            if count == 0 {
+                return Ok((0, 0));
+            }
+            let span = isize::try_from(count - 1).ok().and_then(|steps| steps.checked_mul(stride));
             let end = if stride < 0 { &mut low } else { &mut high };
-            *end = span.and_then(|span| end.checked_add(span)).ok_or_else(|| too_large(self.shape(), dtype))?;
+            *end = end.zip(span).and_then(|(end, span)| end.checked_add(span));
         }
-        Ok((low, high))
+        let bytes = |end: Option<isize>| end?.checked_mul(isize::try_from(dtype.size()).ok()?);
+        bytes(low).zip(bytes(high)).ok_or_else(|| too_large(self.shape(), dtype))
     }
 
     /// Whether elements lie in row-major order without holes.
+    #[inline]
     pub fn is_contiguous(&self) -> bool {
         if self.count() == 0 {
             return true;
@@ -131,7 +139,7 @@ impl Layout {
     /// Whether two different indices may share an element, as `expand` makes them. Exact for
     /// the views that frameworks build by slicing; conservative for hand-made strides.
     pub fn overlaps_itself(&self) -> bool {
-        if self.count() == 0 {
+        if self.is_contiguous() {
             return false;
         }
         let mut axes = [(0usize, 0usize); MAX_RANK];
@@ -154,6 +162,7 @@ impl Layout {
     }
 
     /// Refuses a tensor whose rank is not one of `ranks`.
+    #[inline]
     pub(crate) fn expect_rank(&self, argument: &'static str, ranks: &[usize], form: &str) -> Result<()> {
         ensure!(
             ranks.contains(&self.rank),
@@ -167,6 +176,7 @@ impl Layout {
     }
 }
 
+#[cold]
 fn too_large(shape: &[usize], dtype: DType) -> Error {
     Error::new(
         crate::ErrorKind::InvalidArgument,
@@ -187,6 +197,7 @@ impl fmt::Debug for Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tensor::{Device, TensorRef};
 
     fn strided(shape: &[i64], strides: &[i64]) -> Layout {
         Layout::strided(shape, Some(strides), DType::F32).unwrap()
@@ -210,8 +221,12 @@ mod tests {
 
     #[test]
     fn strides_that_leave_the_address_space_are_refused() {
-        assert!(Layout::strided(&[3, 2], Some(&[i64::MAX / 2, 1]), DType::F32).is_err());
-        assert!(Layout::strided(&[3, 2], Some(&[i64::MIN / 2, 1]), DType::F32).is_err());
+        for stride in [i64::MAX / 2, i64::MIN / 2, i64::MAX] {
+            let layout = strided(&[3, 2], &[stride, 1]);
+            assert!(layout.extent(DType::F32).is_err());
+            // SAFETY: nothing is read.
+            assert!(unsafe { TensorRef::from_raw(std::ptr::dangling(), DType::F32, Device::Cpu, layout) }.is_err());
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::{DType, Device, Element, Layout, TensorMut, TensorRef};
+use super::{DType, Element, Layout, TensorMut, TensorRef};
 use crate::{Error, ErrorKind, Result};
 
 /// A contiguous host tensor.
@@ -71,19 +71,13 @@ impl Tensor {
     /// A read-only view.
     pub fn view(&self) -> TensorRef<'_> {
         // The buffer is ours: initialised, aligned and as long as the layout.
-        TensorRef {
-            data: self.words.as_ptr().cast(),
-            dtype: self.dtype,
-            device: Device::Cpu,
-            layout: self.layout,
-            lifetime: PhantomData,
-        }
+        TensorRef::on_host(self.words.as_ptr().cast(), self.dtype, self.layout)
     }
 
     /// A writable view.
     pub fn view_mut(&mut self) -> TensorMut<'_> {
-        let data = self.words.as_mut_ptr().cast_const().cast();
-        TensorMut { view: TensorRef { data, ..self.view() }, exclusive: PhantomData, zeroed: false }
+        let view = TensorRef::on_host(self.words.as_mut_ptr().cast_const().cast(), self.dtype, self.layout);
+        TensorMut { view, exclusive: PhantomData, zeroed: false }
     }
 }
 

@@ -48,7 +48,9 @@ pub struct TensorRef<'a> {
     pub(super) dtype: DType,
     pub(super) device: Device,
     pub(super) layout: Layout,
-    pub(super) lifetime: PhantomData<&'a [u8]>,
+    /// The addresses that it can touch, from and to.
+    range: (usize, usize),
+    lifetime: PhantomData<&'a [u8]>,
 }
 
 /// A writable view of somebody else's memory, whose elements do not overlap.
@@ -78,14 +80,22 @@ impl<'a> TensorRef<'a> {
                 format!("{} elements do not fill shape {shape:?}", data.len()),
             ));
         }
-        Ok(Self { data: data.as_ptr().cast(), dtype: T::DTYPE, device: Device::Cpu, layout, lifetime: PhantomData })
+        Ok(Self::on_host(data.as_ptr().cast(), T::DTYPE, layout))
     }
 
-    /// A view of memory that a framework owns. Refuses null and misaligned pointers.
+    /// A view of host memory in row-major order.
+    pub(super) fn on_host(data: *const u8, dtype: DType, layout: Layout) -> Self {
+        let range = (data as usize, data as usize + layout.count() * dtype.size());
+        Self { data, dtype, device: Device::Cpu, layout, range, lifetime: PhantomData }
+    }
+
+    /// A view of memory that a framework owns. Refuses null and misaligned pointers, and strides that leave the address
+    /// space.
     ///
     /// # Safety
     /// Every element that `layout` reaches from `data` must be readable on `device` for `'a`,
     /// and must not be written meanwhile. `bool` elements must hold 0 or 1.
+    #[inline]
     pub unsafe fn from_raw(data: *const u8, dtype: DType, device: Device, layout: Layout) -> Result<Self> {
         if layout.count() > 0 {
             if data.is_null() {
@@ -95,40 +105,45 @@ impl<'a> TensorRef<'a> {
                 return Err(Error::new(ErrorKind::InvalidArgument, format!("data pointer is not aligned to {dtype}")));
             }
         }
-        Ok(Self { data, dtype, device, layout, lifetime: PhantomData })
+        let ((low, high), base) = (layout.extent(dtype)?, data as usize);
+        let range = (base.wrapping_add_signed(low), base.wrapping_add_signed(high));
+        Ok(Self { data, dtype, device, layout, range, lifetime: PhantomData })
     }
 
     /// Its dtype.
+    #[inline]
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
     /// Where it lives.
+    #[inline]
     pub fn device(&self) -> Device {
         self.device
     }
 
     /// Shape and strides.
+    #[inline]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
     /// Size of every axis.
+    #[inline]
     pub fn shape(&self) -> &[usize] {
         self.layout.shape()
     }
 
     /// Address of the element with all indices 0.
+    #[inline]
     pub fn data(&self) -> *const u8 {
         self.data
     }
 
     /// The addresses that the view can touch, for overlap checks.
+    #[inline]
     pub(crate) fn address_range(&self) -> (usize, usize) {
-        // The layout was checked when the view was made, so its extent exists.
-        let (low, high) = self.layout.extent(self.dtype).unwrap_or((0, 0));
-        let base = self.data as usize;
-        (base.wrapping_add_signed(low), base.wrapping_add_signed(high))
+        self.range
     }
 }
 
@@ -137,8 +152,7 @@ impl<'a> TensorMut<'a> {
     pub fn from_slice<T: Element>(data: &'a mut [T], shape: &[usize]) -> Result<Self> {
         let layout = *TensorRef::from_slice(data, shape)?.layout();
         // The pointer must come from the exclusive borrow, since it will be written through.
-        let data = data.as_mut_ptr().cast_const().cast();
-        let view = TensorRef { data, dtype: T::DTYPE, device: Device::Cpu, layout, lifetime: PhantomData };
+        let view = TensorRef::on_host(data.as_mut_ptr().cast_const().cast(), T::DTYPE, layout);
         Ok(Self { view, exclusive: PhantomData, zeroed: false })
     }
 
@@ -146,15 +160,25 @@ impl<'a> TensorMut<'a> {
     ///
     /// # Safety
     /// As for [`TensorRef::from_raw`], and nothing else may read or write the elements for `'a`.
+    #[inline]
     pub unsafe fn from_raw(data: *mut u8, dtype: DType, device: Device, layout: Layout) -> Result<Self> {
+        // SAFETY: passed on from the caller.
+        unsafe { Self::of(TensorRef::from_raw(data, dtype, device, layout)?) }
+    }
+
+    /// As [`TensorMut::from_raw`], of what is described already.
+    ///
+    /// # Safety
+    /// As there; and the address must come from one that may be written to.
+    #[inline]
+    pub unsafe fn of(view: TensorRef<'a>) -> Result<Self> {
+        let layout = view.layout;
         if layout.overlaps_itself() {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 format!("elements of {layout:?} share memory, so it cannot be written"),
             ));
         }
-        // SAFETY: passed on from the caller.
-        let view = unsafe { TensorRef::from_raw(data, dtype, device, layout)? };
         Ok(Self { view, exclusive: PhantomData, zeroed: false })
     }
 
@@ -176,11 +200,13 @@ impl<'a> TensorMut<'a> {
     }
 
     /// The description of the view.
+    #[inline]
     pub fn view(&self) -> &TensorRef<'a> {
         &self.view
     }
 
     /// Address of the element with all indices 0.
+    #[inline]
     pub fn data_mut(&mut self) -> *mut u8 {
         self.view.data.cast_mut()
     }

@@ -48,10 +48,10 @@ pub(super) struct SegmentArgs {
     pub(super) across: u16,
 }
 
-/// Mirrors `Args`; the kernels assert the size.
+/// What comes before the streams in `Args`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct Args<const STREAMS: usize, const SEGMENTS: usize> {
+pub(super) struct Head {
     pub(super) targets: *const u8,
     pub(super) target_lengths: *const u8,
     pub(super) out: *mut u8,
@@ -83,6 +83,18 @@ pub(super) struct Args<const STREAMS: usize, const SEGMENTS: usize> {
     pub(super) present: u32,
     pub(super) columns_at: u32,
     pub(super) per_unit: u32,
+}
+
+impl Head {
+    // SAFETY: addresses and whole numbers, which may all be 0.
+    pub(super) const EMPTY: Self = unsafe { std::mem::zeroed() };
+}
+
+/// Mirrors `Args`; the kernels assert the size.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Args<const STREAMS: usize, const SEGMENTS: usize> {
+    pub(super) head: Head,
     pub(super) stream: [StreamArgs; STREAMS],
     pub(super) segment: [SegmentArgs; SEGMENTS],
 }

@@ -2,8 +2,8 @@
 //! what its own kernel does not know.
 
 use super::arguments::{
-    APART, Args, CHECK, COLLECT, CUBICS, EMPTY_SEGMENT, EMPTY_STREAM, FEW, KEEP, LINE, MANY, Output, RAGGED, RICH,
-    STAGE, SegmentArgs, Source, WIDE_TARGET_LENGTHS, ZEROS, cut, room, row_bytes, whole_rows,
+    APART, Args, CHECK, COLLECT, CUBICS, EMPTY_SEGMENT, EMPTY_STREAM, FEW, Head, KEEP, LINE, MANY, Output, RAGGED,
+    RICH, STAGE, SegmentArgs, Source, WIDE_TARGET_LENGTHS, ZEROS, cut, room, row_bytes, whole_rows,
 };
 use super::plan::{Plan, Sizes};
 use super::variant::{Mode, Variant, WHOLE_THREADS};
@@ -127,11 +127,6 @@ fn launch(
     }
 }
 
-/// The place of a dtype in the list that the kernels share.
-fn dtype_number(dtype: DType) -> u32 {
-    DType::ALL.iter().position(|&known| known == dtype).unwrap_or(0) as u32
-}
-
 fn mode_of(source: &Source<'_>, out: DType) -> Mode {
     let Some((op, _)) = source.stream else { return Mode::Lean };
     let rich = source.kind() == RICH;
@@ -203,15 +198,19 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
     let is_wide = |tensor: Option<&TensorRef<'_>>| tensor.is_some_and(|tensor| tensor.dtype() == DType::I64);
     let in_bytes = |strides: [isize; 3], size: usize| strides.map(|stride| stride as i64 * size as i64);
     let wide = |strides: [isize; 3]| strides.map(|stride| stride as i64);
-    let mut stream = [EMPTY_STREAM; STREAMS];
-    let mut segment = [EMPTY_SEGMENT; SEGMENTS];
+    // Made here and filled in place, since it is large.
+    let mut args = Args::<STREAMS, SEGMENTS> {
+        head: Head::EMPTY,
+        stream: [EMPTY_STREAM; STREAMS],
+        segment: [EMPTY_SEGMENT; SEGMENTS],
+    };
     let place = Output::new(output.view(), common.dtype, common.batch, common.target_count);
     let (mut stamps, mut used) = (0u64, 0usize);
-    for (index, (source, args)) in sources.iter().zip(&mut stream).enumerate() {
-        cut(index, source, mode, &place, &mut segment[used..])?;
+    for (index, (source, stream)) in sources.iter().zip(&mut args.stream).enumerate() {
+        cut(index, source, mode, &place, &mut args.segment[used..])?;
         used += source.segments();
-        args.kind = source.kind();
-        args.staged = u32::try_from(stamps).unwrap_or(u32::MAX);
+        stream.kind = source.kind();
+        stream.staged = u32::try_from(stamps).unwrap_or(u32::MAX);
         let Some((op, dims)) = source.stream else { continue };
         ensure!(
             dims.samples <= i32::MAX as usize,
@@ -221,48 +220,49 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
         );
         let max_gap = op.max_gap.unwrap_or(f64::INFINITY);
         let dtype = op.values.dtype();
-        args.values = op.values.data();
-        args.times = op.times.data();
-        args.lengths = pointer(op.lengths);
-        args.value_strides = in_bytes(dims.value_strides, dtype.size());
-        args.time_strides = dims.time_strides.map(|stride| stride as i64);
-        args.length_stride = dims.length_stride as i64;
-        args.samples = dims.samples as i64;
-        args.max_gap = if variant.stamp == 0 { (max_gap * 1e9).round() as u64 } else { max_gap.to_bits() };
-        args.method = op.method.plain().unwrap_or(Method::Linear) as u8;
-        args.dtype = dtype_number(dtype) as u8;
-        args.wide_lengths = u8::from(is_wide(op.lengths));
+        stream.values = op.values.data();
+        stream.times = op.times.data();
+        stream.lengths = pointer(op.lengths);
+        stream.value_strides = in_bytes(dims.value_strides, dtype.size());
+        stream.time_strides = dims.time_strides.map(|stride| stride as i64);
+        stream.length_stride = dims.length_stride as i64;
+        stream.samples = dims.samples as i64;
+        stream.max_gap = if variant.stamp == 0 { (max_gap * 1e9).round() as u64 } else { max_gap.to_bits() };
+        stream.method = op.method.plain().unwrap_or(Method::Linear) as u8;
+        stream.dtype = dtype as u8;
+        stream.wide_lengths = u8::from(is_wide(op.lengths));
         match op.scale {
             // What is only stored is scaled, by 1 where nothing else is said.
-            None => args.scaled = u8::from(op.is_stored()),
-            Some(Scale::One(scale)) => (args.scaled, args.scale_all) = (1, *scale),
+            None => stream.scaled = u8::from(op.is_stored()),
+            Some(Scale::One(scale)) => (stream.scaled, stream.scale_all) = (1, *scale),
             Some(Scale::Columns(scale)) => {
-                args.scaled = 1;
-                args.scale = scale.data();
-                args.scale_stride = if scale.layout().count() > 1 { strides::<1>(scale)[0] as i64 } else { 0 };
+                stream.scaled = 1;
+                stream.scale = scale.data();
+                stream.scale_stride = if scale.layout().count() > 1 { strides::<1>(scale)[0] as i64 } else { 0 };
             }
         }
         // From multiples of 16 bytes, for the loops that look at several at once.
         stamps += (dims.samples as u64).next_multiple_of(4);
     }
-    let cubics = segment[..used].iter().any(|segment| segment.method == Method::Cubic as u8);
+    let segments = &mut args.segment[..used];
+    let cubics = segments.iter().any(|segment| segment.method == Method::Cubic as u8);
     let width = sources.iter().map(|source| source.width).sum();
-    let near = segment[..used].iter().all(|segment| segment.method == ZEROS || segment.near != 0);
-    let apart = sources.len() > 1 && stream.iter().all(|stream| stream.samples <= SHORT);
+    let near = segments.iter().all(|segment| segment.method == ZEROS || segment.near != 0);
+    let apart = sources.len() > 1 && args.stream.iter().all(|stream| stream.samples <= SHORT);
     let sizes = Sizes {
         streams: sources.len() as u32,
         stamps,
         kept: bytes_to_keep(sources).filter(|_| near),
         lines: mode == Mode::Lean && apart && is_lines(sources, common, &place),
-        scattered: scattered_bytes(&segment[..used], width, &place).filter(|_| mode != Mode::Lean),
+        scattered: scattered_bytes(segments, width, &place).filter(|_| mode != Mode::Lean),
         cubics,
         batch: common.batch as u64,
         targets: common.target_count as u64,
     };
-    let plan = Plan::new(variant, &mut segment[..used], &sizes, launcher.gpu().info())?;
+    let plan = Plan::new(variant, segments, &sizes, launcher.gpu().info())?;
     let mut kept_bytes = 0;
     if let Some(mut place) = plan.kept {
-        for (source, stream) in sources.iter().zip(&mut stream) {
+        for (source, stream) in sources.iter().zip(&mut args.stream) {
             let whole = row_bytes(source).map_or(0, |(whole, _)| whole);
             stream.kept = place;
             place += room(whole) as u32;
@@ -279,7 +279,7 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
     let variant = if plan.columns_at.is_some() || reads.is_some() { other } else { plain };
     let present = |(index, source): (usize, &Source<'_>)| u32::from(source.stream.is_some()) << index;
     let flag = |condition: bool, flag: u32| if condition { flag } else { 0 };
-    let mut args = Args::<STREAMS, SEGMENTS> {
+    args.head = Head {
         targets: common.targets.data(),
         target_lengths: pointer(common.target_lengths),
         out_strides: in_bytes(strides(output.view()), common.dtype.size()),
@@ -304,7 +304,7 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
             | flag(apart, APART)
             | flag(plan.collect, COLLECT)
             | reads.unwrap_or(0)
-            | flag(stream.iter().any(|stream| !stream.lengths.is_null()), RAGGED),
+            | flag(args.stream.iter().any(|stream| !stream.lengths.is_null()), RAGGED),
         tile: plan.tile,
         tiles: plan.tiles,
         chunk: plan.chunk,
@@ -312,21 +312,19 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
         streams: sources.len() as u32,
         segments: used as u32,
         units: plan.units,
-        out_dtype: dtype_number(common.dtype),
+        out_dtype: common.dtype as u32,
         besides_at: plan.besides_at,
         stamps_at: plan.stamps_at,
         kept_bytes,
         present: sources.iter().enumerate().map(present).sum(),
         columns_at: plan.columns_at.unwrap_or(0),
         per_unit: plan.columns_at.map_or(0, |_| u32::MAX / plan.units + 1),
-        stream,
-        segment,
     };
     // More work than a grid can hold is launched in parts.
     let per_row = u64::from(plan.tiles) * u64::from(plan.chunks);
     let rows_per_launch = (MOST_BLOCKS / per_row).max(1);
-    while args.first_row < common.batch as u64 {
-        let rows = rows_per_launch.min(common.batch as u64 - args.first_row);
+    while args.head.first_row < common.batch as u64 {
+        let rows = rows_per_launch.min(common.batch as u64 - args.head.first_row);
         let blocks = u32::try_from(rows * per_row)
             .map_err(|_| Error::invalid("targets", "one row needs more blocks than a launch can have"))?;
         let grid = Grid { blocks, threads: plan.threads, shared: plan.shared };
@@ -338,7 +336,7 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
             // SAFETY: as above.
             unsafe { launcher.launch(&KERNELS, other.number(), grid, &args)? };
         }
-        args.first_row += rows;
+        args.head.first_row += rows;
     }
     Ok(())
 }

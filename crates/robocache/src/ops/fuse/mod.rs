@@ -32,7 +32,7 @@ pub const MOST_STREAMS: usize = 32;
 #[derive(Debug, Clone)]
 pub struct Stream<'a> {
     /// What errors call it; its place in the list without one.
-    pub name: Option<String>,
+    pub name: Option<&'a str>,
     /// `[B,S,D]` or `[S,D]`, and stamps `[B,S]` or `[S]`; none for a modality that is missing.
     pub samples: Option<(&'a TensorRef<'a>, &'a TensorRef<'a>)>,
     /// How to interpolate, all columns or by ranges.
@@ -143,7 +143,7 @@ impl<'a> Fuse<'a> {
 
     /// A stream's name in errors.
     fn label(&self, index: usize) -> String {
-        label(self.streams.iter().map(|stream| stream.name.as_deref()), index)
+        label(self.streams.iter().map(|stream| stream.name), index)
     }
 
     /// Puts a stream's name before what an error is about, unless that is shared by all streams.
@@ -318,7 +318,7 @@ impl Op for Fuse<'_> {
                 if let Some(lengths) = alone.lengths {
                     self.agree(&mut agreed, index, ("lengths", lengths, 0)).map_err(blame)?;
                 }
-                let samples = alone.check_sizes().map_err(blame)?;
+                let samples = alone.check_options().and_then(|()| alone.check_sizes(&agreed.batch)).map_err(blame)?;
                 width = samples.width;
                 parts.push(Part { samples: Some(samples), column, width });
             } else {

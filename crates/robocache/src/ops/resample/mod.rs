@@ -65,12 +65,12 @@ pub enum Scale<'a> {
     /// One number for all columns.
     One(f32),
     /// `[D]` float32, where the data lives.
-    Columns(TensorRef<'a>),
+    Columns(&'a TensorRef<'a>),
 }
 
 impl<'a> Scale<'a> {
     /// The numbers of the columns, if each has its own.
-    pub(in crate::ops) fn columns(&self) -> Option<&TensorRef<'a>> {
+    pub(in crate::ops) fn columns(&self) -> Option<&'a TensorRef<'a>> {
         match self {
             Self::One(_) => None,
             Self::Columns(columns) => Some(columns),
@@ -196,9 +196,8 @@ impl Arguments<'_> {
         self.target_lengths.map_or(Ok(()), |lengths| are_lengths("target_lengths", lengths))
     }
 
-    /// Checks all but what [`Arguments::check_ranks`] does, which comes first.
-    pub(in crate::ops) fn check_sizes(&self) -> Result<Dims> {
-        self.check_options()?;
+    /// The batch that all arguments agree on, after [`Arguments::check_ranks`].
+    fn batch(&self) -> Result<Batch> {
         let mut batch = Batch::default();
         batch.add("values", self.values, 2)?;
         batch.add("times", self.times, 1)?;
@@ -208,6 +207,11 @@ impl Arguments<'_> {
                 batch.add(name, lengths, 0)?;
             }
         }
+        Ok(batch)
+    }
+
+    /// Checks what is left when the batch is known.
+    pub(in crate::ops) fn check_sizes(&self, batch: &Batch) -> Result<Dims> {
         let [.., samples, width] = *self.values.shape() else {
             return Err(Error::invalid("values", "expected [B,S,D] or [S,D]"));
         };
@@ -236,7 +240,8 @@ impl Arguments<'_> {
         })
     }
 
-    fn check_options(&self) -> Result<()> {
+    /// Checks all that has nothing to do with sizes.
+    pub(in crate::ops) fn check_options(&self) -> Result<()> {
         let (dtype, extrapolate) = (self.values.dtype(), self.extrapolate);
         if self.scale.is_some() {
             let stores = dtype == DType::I8 || dtype.is_stored();
@@ -346,7 +351,8 @@ impl Op for Resample<'_> {
     fn check(&self) -> Result<Dims> {
         let arguments = self.arguments();
         arguments.check_ranks()?;
-        arguments.check_sizes()
+        arguments.check_options()?;
+        arguments.check_sizes(&arguments.batch()?)
     }
 
     fn outputs(&self, dims: &Dims) -> Result<Vec<OutputSpec>> {
