@@ -271,13 +271,13 @@ impl Torch {
 }
 
 /// An attribute that a class computes: asked for without the search for it that every other way begins with.
-struct Attribute {
+pub(crate) struct Attribute {
     descriptor: Py<PyAny>,
     get: ffi::descrgetfunc,
 }
 
 impl Attribute {
-    fn of(class: &Bound<'_, PyType>, name: &str) -> PyResult<Self> {
+    pub(crate) fn of(class: &Bound<'_, PyType>, name: &str) -> PyResult<Self> {
         let py = class.py();
         let descriptor = class.getattr(name)?;
         // SAFETY: any type may be asked; a slot of this number is a function of this type, or null.
@@ -293,7 +293,7 @@ impl Attribute {
     }
 
     /// Its value for an object of the class.
-    fn get<'py>(&self, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    pub(crate) fn get<'py>(&self, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         // SAFETY: as Python calls it; the descriptor refuses objects of other classes. A new reference comes back.
         unsafe {
             let class = ffi::Py_TYPE(object.as_ptr());
@@ -370,7 +370,10 @@ unsafe fn object_of(
 /// `isinstance` by the classes alone: calls nothing, and cannot fail.
 pub(crate) fn is_of(object: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> bool {
     // SAFETY: both are types, which their references keep alive.
-    unsafe { ffi::PyType_IsSubtype(ffi::Py_TYPE(object.as_ptr()), class.as_type_ptr()) != 0 }
+    unsafe {
+        let own = ffi::Py_TYPE(object.as_ptr());
+        own == class.as_type_ptr() || ffi::PyType_IsSubtype(own, class.as_type_ptr()) != 0
+    }
 }
 
 /// Why a tensor cannot be read, where that is for its kind; otherwise `error`.

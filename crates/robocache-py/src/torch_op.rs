@@ -2,13 +2,12 @@
 
 use std::cell::Cell;
 
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyNotImplemented, PyString, PyTuple, PyType};
 
 use crate::cuda;
-use crate::torch::{Torch, is_of};
+use crate::torch::{Attribute, Torch, is_of};
 
 thread_local! {
     static BELOW_TORCH: Cell<bool> = const { Cell::new(false) };
@@ -175,7 +174,10 @@ const TENSORS: [usize; 4] = [0, 1, 4, 5];
 
 /// What a stream was made of, in the order of its arguments.
 pub(crate) fn parts_of<'py>(stream: &Bound<'py, PyAny>) -> Option<Bound<'py, PyTuple>> {
-    stream.getattr(intern!(stream.py(), "_parts")).ok()?.cast_into().ok()
+    static PARTS: PyOnceLock<Attribute> = PyOnceLock::new();
+    let py = stream.py();
+    let parts = PARTS.get_or_try_init(py, || Attribute::of(stream_class(py)?, "_parts")).ok()?;
+    parts.get(stream).ok()?.cast_into().ok()
 }
 
 /// Loads what the gradient of a call needs, when one of its tensors wants one. The thread is warming up.

@@ -261,6 +261,27 @@ def test_vmap_is_a_batch(device):
         assert torch.equal(got[row], shared(force[row]))
 
 
+def test_vmap_can_be_in_a_graph(device):
+    """Also where a gradient goes back through the graph."""
+    call = signals(device)
+    values, times, targets = call[0], call[1], call[4]
+    maps = (made_within, lambda *call: made_within(*call)[0].sum())
+    for mapped in maps:
+        torch.compiler.reset()
+        got = torch.compile(torch.func.vmap(mapped), backend="aot_eager", fullgraph=True)(*call)
+        torch.testing.assert_close(
+            got, torch.func.vmap(mapped)(*call), rtol=0, atol=0, equal_nan=True
+        )
+    torch.compiler.reset()
+    compiled = torch.compile(torch.func.vmap(rc.resample), backend="aot_eager", fullgraph=True)
+    gradients = []
+    for resample in (compiled, rc.resample):
+        leaf = values.detach().clone().requires_grad_()
+        (resample(leaf, times, targets) ** 2).sum().backward()
+        gradients.append(leaf.grad)
+    assert torch.equal(*gradients)
+
+
 def test_gradients_by_functorch(device):
     call = signals(device)
 

@@ -37,18 +37,9 @@ class Stream:
         dim: int | None = None,
         name: str | None = None,
     ) -> None:
-        if dim is not None:
-            dim = whole("dim", dim, 0, op="Stream")
-        if name is not None and not isinstance(name, str):
-            raise invalid("name", f"expected text, got {type(name).__name__}", "Stream")
-        if values is None:
-            if times is not None:
-                raise invalid("values", "expected samples for the times, got None", "Stream")
-            if dim is None:
-                text = "a stream without values needs dim=, its number of columns"
-                raise invalid("dim", text, "Stream")
-        elif times is None:
-            raise invalid("times", "expected stamps for the values, got None", "Stream")
+        # Streams are made for every call, most of them with none of this to look at.
+        if values is None or times is None or dim is not None or name is not None:
+            dim = _checked_dim(values, times, dim, name)
         self._parts = (values, times, method, max_gap, lengths, scale, dim, name)
 
     @property
@@ -94,6 +85,24 @@ class Stream:
         if self.values is None:
             return f"Stream({name}missing, dim={self.dim})"
         return f"Stream({name}values of shape {getattr(self.values, 'shape', '?')})"
+
+
+def _checked_dim(values: Any, times: Any, dim: Any, name: Any) -> int | None:
+    """The columns that are told, where all that was given fits together."""
+    if dim is not None:
+        dim = whole("dim", dim, 0, op="Stream")
+    if name is not None and not isinstance(name, str):
+        raise invalid("name", f"expected text, got {type(name).__name__}", "Stream")
+    if values is None:
+        if times is not None:
+            raise invalid("values", "expected samples for the times, got None", "Stream")
+        if dim is None:
+            text = "a stream without values needs dim=, its number of columns"
+            raise invalid("dim", text, "Stream")
+    elif times is None:
+        raise invalid("times", "expected stamps for the values, got None", "Stream")
+    columns: int | None = dim
+    return columns
 
 
 def _again(cls: type[Stream], parts: dict[str, Any]) -> Stream:

@@ -69,12 +69,11 @@ def register(op: Op) -> None:
     _LIBRARY.define(f"{op.name}{op.schema}", tags=(torch.Tag.pt2_compliant_tag,))
     _LIBRARY.impl(op.name, partial(below_torch, op.kernel), "CompositeExplicitAutograd")
     torch.library.register_fake(name, op.fake, lib=_LIBRARY)
-    rule = _no_vmap(op.of or op.name) if op.inner is None else _vmap_rule(op)
-    torch.library.register_vmap(name, rule, lib=_LIBRARY)
+    torch.library.register_vmap(name, _vmap_rule(op, call_registered), lib=_LIBRARY)
     if op.backward is not None:
         setup = op.setup_context
         torch.library.register_autograd(name, op.backward, setup_context=setup, lib=_LIBRARY)
-        _FUNCTIONS[op.name] = _function(op, op.backward, rule)
+        _FUNCTIONS[op.name] = _function(op, op.backward, _vmap_rule(op, call))
 
 
 def _function(
@@ -134,6 +133,10 @@ def overload(name: str) -> Any:
     return getattr(torch.ops.robocache, name).default
 
 
+def call_registered(name: str, *arguments: Any) -> Any:
+    return overload(name)(*arguments)
+
+
 def call(name: str, *arguments: Any) -> Any:
     """Calls an op as it can be seen best: by functorch, or by everybody else."""
     if (
@@ -142,7 +145,7 @@ def call(name: str, *arguments: Any) -> Any:
         and torch._C._are_functorch_transforms_active()
     ):
         return _FUNCTIONS[name].apply(*_flat(arguments))  # type: ignore[no-untyped-call]
-    return overload(name)(*arguments)
+    return call_registered(name, *arguments)
 
 
 # -- vmap -------------------------------------------------------------------------------------
@@ -211,8 +214,11 @@ def _places(op: Op, given: list[Any], in_dims: Sequence[Any]) -> list[_Place]:
     return places
 
 
-def _vmap_rule(op: Op) -> Callable[..., Any]:
-    """vmap adds a batch axis in front: it becomes the op's own, or one with it."""
+def _vmap_rule(op: Op, call: Callable[..., Any]) -> Callable[..., Any]:
+    """vmap adds a batch axis in front: it becomes the op's own, or one with it. `call` calls the op that has it: a rule
+    that torch.compile comes to must not begin with a Function, which it cannot open."""
+    if op.inner is None:
+        return _no_vmap(op.of or op.name)
 
     def rule(info: Any, in_dims: Sequence[Any], *arguments: Any) -> tuple[Any, Any]:
         size = info.batch_size

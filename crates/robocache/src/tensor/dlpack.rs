@@ -163,7 +163,7 @@ impl Device {
 impl DType {
     /// The dtype as DLPack writes it.
     #[inline]
-    pub fn to_dlpack(self) -> DlDataType {
+    pub const fn to_dlpack(self) -> DlDataType {
         let code = match self {
             Self::I8 | Self::I16 | Self::I32 | Self::I64 => 0,
             Self::U8 | Self::U16 | Self::U32 | Self::U64 => 1,
@@ -173,13 +173,27 @@ impl DType {
             Self::F8E4M3 => 10,
             Self::F8E5M2 => 12,
         };
-        DlDataType { code, bits: u8::try_from(self.size() * 8).unwrap_or(u8::MAX), lanes: 1 }
+        DlDataType { code, bits: self.size() as u8 * 8, lanes: 1 }
+    }
+
+    /// All dtypes by code and size.
+    const BY_CODE: [Option<Self>; 128] = {
+        let (mut table, mut index) = ([None; 128], 0);
+        while index < Self::ALL.len() {
+            table[Self::place(Self::ALL[index].to_dlpack())] = Some(Self::ALL[index]);
+            index += 1;
+        }
+        table
+    };
+
+    const fn place(dtype: DlDataType) -> usize {
+        (dtype.code as usize % 16) * 8 + dtype.bits.trailing_zeros() as usize % 8
     }
 
     /// The dtype that DLPack names, or `Unsupported` with its name.
     #[inline]
     pub fn from_dlpack(dtype: DlDataType) -> Result<Self> {
-        Self::ALL.iter().copied().find(|known| known.to_dlpack() == dtype).ok_or_else(|| {
+        Self::BY_CODE[Self::place(dtype)].filter(|known| known.to_dlpack() == dtype).ok_or_else(|| {
             let class = match dtype.code {
                 0 => "int",
                 1 => "uint",

@@ -101,7 +101,8 @@ impl<'a> TensorRef<'a> {
             if data.is_null() {
                 return Err(Error::new(ErrorKind::InvalidArgument, "null data pointer with elements"));
             }
-            if !(data as usize).is_multiple_of(dtype.size()) {
+            // Sizes are powers of two, and a mask is quicker than a division.
+            if data as usize & (dtype.size() - 1) != 0 {
                 return Err(Error::new(ErrorKind::InvalidArgument, format!("data pointer is not aligned to {dtype}")));
             }
         }
