@@ -4,7 +4,7 @@ use pyo3::Borrowed;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use robocache::ops::Fuse;
-use robocache::ops::fuse::{Stream as EngineStream, label};
+use robocache::ops::fuse::{MOST_STREAMS, Stream as EngineStream, label};
 use robocache::{Context, DType, Device, Error, ErrorKind, Op, Result, prepare};
 
 use crate::cuda::Stream;
@@ -20,6 +20,7 @@ struct FuseStream<'py> {
     name: Option<String>,
     values: Option<Input<'py>>,
     times: Option<Input<'py>>,
+    /// Apart, since few have some.
     lengths: Option<Box<Input<'py>>>,
     scale: Option<ScaleInput<'py>>,
 }
@@ -210,26 +211,29 @@ fn list_of<'py>(streams: &Bound<'py, PyAny>) -> Result<Vec<FuseStream<'py>>> {
     let py = streams.py();
     let failed = |error: PyErr| errors::from_python(py, ErrorKind::InvalidArgument, "streams", &error);
     let class = torch_op::stream_class(py).map_err(failed)?;
-    let mut read = Vec::with_capacity(streams.len().unwrap_or(0));
-    let mut add = |item: &Bound<'py, PyAny>| {
+    let mut found = Vec::new();
+    let mut add = |count: usize, item: &Bound<'py, PyAny>| {
         if !is_of(item, class) {
-            let (index, name) = (read.len(), options::type_name(item));
+            let (index, name) = (found.len(), options::type_name(item));
             return Err(Error::invalid("streams", format!("expected a Stream at index {index}, got {name}")));
         }
-        read.push(FuseStream::of(item)?);
+        if found.is_empty() {
+            found.reserve(count.min(MOST_STREAMS));
+        }
+        found.push(FuseStream::of(item)?);
         Ok(())
     };
     if let Ok(list) = streams.cast::<PyList>() {
         for item in list {
-            add(&item)?;
+            add(list.len(), &item)?;
         }
     } else if let Ok(tuple) = streams.cast::<PyTuple>() {
         for item in tuple.iter_borrowed() {
-            add(&item)?;
+            add(tuple.len(), &item)?;
         }
     } else {
         let name = options::type_name(streams);
         return Err(Error::invalid("streams", format!("expected a list of Stream, got {name}")));
     }
-    Ok(read)
+    Ok(found)
 }

@@ -85,11 +85,12 @@ impl<'py> Input<'py> {
             (Framework::NumPy, numpy::convert(name, object))
         };
         // Views are large: every `?` and `map_err` on the way may copy one.
-        let Described { tensor, read_only, keep } = match described {
-            Ok(described) => described,
-            Err(error) => return Err(error.argument(name)),
-        };
-        Ok(Self { object: object.clone(), framework, tensor, read_only, zeroed: false, _keep: keep, name })
+        match described {
+            Ok(Described { tensor, read_only, keep }) => {
+                Ok(Self { object: object.clone(), framework, tensor, read_only, zeroed: false, _keep: keep, name })
+            }
+            Err(error) => Err(error.argument(name)),
+        }
     }
 
     /// The type of the data.
@@ -121,7 +122,7 @@ impl<'py> Input<'py> {
         }
         // SAFETY: the framework describes its own memory, which `object` or `_keep` keeps alive, and nothing reads through
         // `self.tensor` meanwhile; writing races are the caller's, as with every framework's `out=`.
-        let view = unsafe { TensorMut::of(self.tensor) };
+        let view = unsafe { TensorMut::from_view(self.tensor) };
         let view = view.map_err(|error| error.argument(self.name))?;
         Ok(if self.zeroed { view.zeroed() } else { view })
     }

@@ -29,24 +29,20 @@ pub(crate) fn run<'py, O: Op>(
             Some(object) => Input::on_stream(spec.name, &object, stream).map_err(fail)?,
             None => {
                 let device = prepared.device();
-                let make = |quickly| {
-                    let made = stream.during(like, || allocate(py, spec, like, device, quickly));
-                    let made = made.map_err(|error| {
-                        if errors::is_out_of_memory(py, &error) {
-                            fail(errors::from_python(py, ErrorKind::OutOfMemory, spec.name, &error))
-                        } else {
-                            error
-                        }
-                    })?;
-                    Input::fresh(spec.name, made, false).map_err(fail)
+                let (object, zeroed) = match in_kept_memory(py, spec, like, device) {
+                    Some(made) => made,
+                    None => {
+                        let made = stream.during(like, || allocate(py, spec, like, device)).map_err(|error| {
+                            if errors::is_out_of_memory(py, &error) {
+                                fail(errors::from_python(py, ErrorKind::OutOfMemory, spec.name, &error))
+                            } else {
+                                error
+                            }
+                        })?;
+                        (made, false)
+                    }
                 };
-                match in_kept_memory(py, spec, like, device) {
-                    Some((object, zeroed)) => Input::fresh(spec.name, object, zeroed).map_err(fail)?,
-                    None => match make(true)? {
-                        made if made.device() == device => made,
-                        _ => make(false)?,
-                    },
-                }
+                Input::fresh(spec.name, object, zeroed).map_err(fail)?
             }
         });
     }
@@ -110,15 +106,9 @@ fn in_kept_memory<'py>(
     Some((adopt(memory)?, zeroed))
 }
 
-fn allocate<'py>(
-    py: Python<'py>,
-    spec: &OutputSpec,
-    like: &Input<'py>,
-    device: Device,
-    quickly: bool,
-) -> PyResult<Bound<'py, PyAny>> {
+fn allocate<'py>(py: Python<'py>, spec: &OutputSpec, like: &Input<'py>, device: Device) -> PyResult<Bound<'py, PyAny>> {
     match (like.framework, Torch::loaded(py)) {
-        (Framework::Torch, Some(torch)) => torch.allocate(spec, like, quickly),
+        (Framework::Torch, Some(torch)) => torch.allocate(spec, like),
         (Framework::DlPack, _) if device != Device::Cpu => cuda::allocate_cupy(py, spec, &like.object),
         _ => numpy::allocate(py, spec, &like.object),
     }

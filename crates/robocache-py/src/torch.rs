@@ -24,9 +24,7 @@ pub(crate) struct Torch {
     is_grad_enabled: Py<PyAny>,
     requires_grad: Attribute,
     new_empty_strided: Py<PyAny>,
-    /// What code that torch has compiled allocates with, on the current GPU, from shape, strides and dtype: quicker than
-    /// public functions. Not public itself, so nothing may depend on its being there.
-    empty_on_current_gpu: Option<Py<PyAny>>,
+    on_current_gpu: Option<OnCurrentGpu>,
     /// Our dtypes that this torch has, and its own.
     dtypes: Vec<(DType, Py<PyAny>)>,
     /// The names of `torch.autograd.forward_ad`.
@@ -34,6 +32,23 @@ pub(crate) struct Torch {
     dispatch_modes: Option<Py<PyAny>>,
     functorch_level: Option<Py<PyAny>>,
     api: Option<&'static ExchangeApi>,
+}
+
+/// What code that torch has compiled allocates with, quicker than public functions. Not public itself, so nothing may
+/// depend on its being there.
+struct OnCurrentGpu {
+    /// From shape, strides and dtype.
+    allocate: Py<PyAny>,
+    /// The ordinal of the GPU where that is.
+    current: Py<PyAny>,
+}
+
+impl OnCurrentGpu {
+    /// Whether it allocates on that GPU. Elsewhere it would wake a GPU up that nobody has chosen.
+    fn is(&self, py: Python<'_>, ordinal: u32) -> bool {
+        robocache::cuda::is_only_gpu()
+            || self.current.call0(py).is_ok_and(|current| current.extract(py).is_ok_and(|at: u32| at == ordinal))
+    }
 }
 
 static TORCH: PyOnceLock<Torch> = PyOnceLock::new();
@@ -63,14 +78,15 @@ impl Torch {
         let tensor = module.getattr("Tensor")?.cast_into::<PyType>()?;
         // Not public, but older than every torch that we know; without them nothing is asked.
         let internal = |name: &str| module.getattr("_C").and_then(|c| c.getattr(name)).map(Bound::unbind).ok();
-        let empty_on_current_gpu = internal("_dynamo").and_then(|module| {
+        let allocate = internal("_dynamo").and_then(|module| {
             let guards = module.bind(tensor.py()).getattr("guards").ok()?;
             guards.getattr("_empty_strided_cuda").map(Bound::unbind).ok()
         });
+        let on_current_gpu = allocate.zip(internal("_cuda_getDevice"));
         let dtypes = DType::ALL.iter().filter_map(|&dtype| Some((dtype, module.getattr(dtype.name()).ok()?.unbind())));
         Ok(Self {
             dtypes: dtypes.collect(),
-            empty_on_current_gpu,
+            on_current_gpu: on_current_gpu.map(|(allocate, current)| OnCurrentGpu { allocate, current }),
             api: exchange_api(&tensor),
             parameter: module.getattr("nn")?.getattr("Parameter")?.cast_into::<PyType>()?.unbind(),
             new_empty_strided: tensor.getattr("new_empty_strided")?.unbind(),
@@ -188,22 +204,17 @@ impl Torch {
         py.import("torch")?.getattr("_C")?.call_method1("_cuda_getCurrentRawStream", (ordinal,))?.extract()
     }
 
-    fn allocate_in_python<'py>(
-        &self,
-        spec: &OutputSpec,
-        like: &Input<'py>,
-        quickly: bool,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    fn allocate_in_python<'py>(&self, spec: &OutputSpec, like: &Input<'py>) -> PyResult<Bound<'py, PyAny>> {
         let py = like.object.py();
         let known = self.dtypes.iter().find(|(dtype, _)| *dtype == spec.dtype);
         let missing = || pyo3::exceptions::PyAttributeError::new_err(format!("this torch has no {}", spec.dtype));
         let dtype = known.ok_or_else(missing)?.1.bind(py);
         // Given the strides, torch is quicker than if it has to find them itself.
         let (shape, strides) = (PyTuple::new(py, spec.layout.shape())?, PyTuple::new(py, spec.layout.strides())?);
-        if let Some(empty) = self.empty_on_current_gpu.as_ref().filter(|_| quickly)
+        if let Some(quick) = &self.on_current_gpu
             && let Device::Cuda(ordinal) = like.device()
-            && robocache::cuda::is_current(ordinal)
-            && let Ok(made) = empty.bind(py).call1((&shape, &strides, dtype))
+            && quick.is(py, ordinal)
+            && let Ok(made) = quick.allocate.bind(py).call1((&shape, &strides, dtype))
         {
             return Ok(made);
         }
@@ -217,19 +228,13 @@ impl Torch {
         new.call(arguments, Some(&options))
     }
 
-    /// A new tensor for an output, from torch's own allocator. `like` is a tensor on the same device. What is made
-    /// `quickly` may be on another GPU: torch may have chosen one without telling the driver yet.
-    pub(crate) fn allocate<'py>(
-        &self,
-        spec: &OutputSpec,
-        like: &Input<'py>,
-        quickly: bool,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    /// A new tensor for an output, from torch's own allocator. `like` is a tensor on the same device.
+    pub(crate) fn allocate<'py>(&self, spec: &OutputSpec, like: &Input<'py>) -> PyResult<Bound<'py, PyAny>> {
         let (py, device) = (like.object.py(), like.device());
         let table = self.api.and_then(|api| api.allocate.zip(api.to_object));
         // A tensor that comes by DLPack ignores `record_stream`, so on a GPU torch makes its own.
         let Some((allocate, to_object)) = table.filter(|_| device == Device::Cpu) else {
-            return self.allocate_in_python(spec, like, quickly);
+            return self.allocate_in_python(spec, like);
         };
         let mut shape = [0i64; MAX_RANK];
         for (to, &from) in shape.iter_mut().zip(spec.layout.shape()) {
@@ -250,7 +255,7 @@ impl Torch {
         if code != 0 || managed.is_null() {
             let _ = PyErr::take(py);
             // Out of memory, most likely: torch itself says so in its own class.
-            return self.allocate_in_python(spec, like, quickly);
+            return self.allocate_in_python(spec, like);
         }
         // SAFETY: torch's own tensor.
         unsafe { object_of(py, to_object, managed) }
@@ -270,7 +275,7 @@ impl Torch {
     }
 }
 
-/// An attribute that a class computes: asked for without the search for it that every other way begins with.
+/// An attribute that a class computes or has a slot for: read without the search for it that every other way begins with.
 pub(crate) struct Attribute {
     descriptor: Py<PyAny>,
     get: ffi::descrgetfunc,

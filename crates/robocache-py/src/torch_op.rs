@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyNotImplemented, PyString, PyTuple, PyType};
@@ -176,8 +177,14 @@ const TENSORS: [usize; 4] = [0, 1, 4, 5];
 pub(crate) fn parts_of<'py>(stream: &Bound<'py, PyAny>) -> Option<Bound<'py, PyTuple>> {
     static PARTS: PyOnceLock<Attribute> = PyOnceLock::new();
     let py = stream.py();
-    let parts = PARTS.get_or_try_init(py, || Attribute::of(stream_class(py)?, "_parts")).ok()?;
-    parts.get(stream).ok()?.cast_into().ok()
+    let class = stream_class(py).ok()?;
+    let parts = if stream.get_type().is(class) {
+        PARTS.get_or_try_init(py, || Attribute::of(class, "_parts")).ok()?.get(stream)
+    } else {
+        // A subclass may have its own.
+        stream.getattr(intern!(py, "_parts"))
+    };
+    parts.ok()?.cast_into().ok()
 }
 
 /// Loads what the gradient of a call needs, when one of its tensors wants one. The thread is warming up.

@@ -272,14 +272,15 @@ def test_vmap_can_be_in_a_graph(device):
         torch.testing.assert_close(
             got, torch.func.vmap(mapped)(*call), rtol=0, atol=0, equal_nan=True
         )
-    torch.compiler.reset()
-    compiled = torch.compile(torch.func.vmap(rc.resample), backend="aot_eager", fullgraph=True)
-    gradients = []
-    for resample in (compiled, rc.resample):
-        leaf = values.detach().clone().requires_grad_()
-        (resample(leaf, times, targets) ** 2).sum().backward()
-        gradients.append(leaf.grad)
-    assert torch.equal(*gradients)
+    for call in (rc.resample, lambda v, t, at: rc.fuse([rc.Stream(v, t), rc.Stream(v * 2, t)], at)):
+        torch.compiler.reset()
+        compiled = torch.compile(torch.func.vmap(call), backend="aot_eager", fullgraph=True)
+        gradients = []
+        for made in (compiled, call):
+            leaf = values.detach().clone().requires_grad_()
+            (made(leaf, times, targets) ** 2).sum().backward()
+            gradients.append(leaf.grad)
+        assert torch.equal(*gradients)
 
 
 def test_gradients_by_functorch(device):
@@ -369,6 +370,12 @@ def test_streams_of_a_subclass():
     stream = Named(arm.requires_grad_(), arm_times)
     for streams in ([stream], (stream,), Several([stream])):
         assert rc.fuse(streams, targets).requires_grad
+
+    class OwnSlot(rc.Stream):
+        __slots__ = ("_parts",)
+
+    own, plain = OwnSlot(arm.detach(), arm_times), rc.Stream(arm.detach(), arm_times)
+    assert torch.equal(rc.fuse([own], targets), rc.fuse([plain], targets))
     hollow = Named.__new__(Named)
     assert_refused(
         lambda: rc.fuse([hollow], targets), "InvalidArgument", "streams", "Stream", op="fuse"

@@ -87,7 +87,7 @@ class Stream:
         return f"Stream({name}values of shape {getattr(self.values, 'shape', '?')})"
 
 
-def _checked_dim(values: Any, times: Any, dim: Any, name: Any) -> int | None:
+def _checked_dim(values: Any, times: Any, dim: int | None, name: Any) -> int | None:
     """The columns that are told, where all that was given fits together."""
     if dim is not None:
         dim = whole("dim", dim, 0, op="Stream")
@@ -101,8 +101,7 @@ def _checked_dim(values: Any, times: Any, dim: Any, name: Any) -> int | None:
             raise invalid("dim", text, "Stream")
     elif times is None:
         raise invalid("times", "expected stamps for the values, got None", "Stream")
-    columns: int | None = dim
-    return columns
+    return dim
 
 
 def _again(cls: type[Stream], parts: dict[str, Any]) -> Stream:

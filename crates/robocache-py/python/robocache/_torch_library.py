@@ -214,9 +214,10 @@ def _places(op: Op, given: list[Any], in_dims: Sequence[Any]) -> list[_Place]:
     return places
 
 
-def _vmap_rule(op: Op, call: Callable[..., Any]) -> Callable[..., Any]:
-    """vmap adds a batch axis in front: it becomes the op's own, or one with it. `call` calls the op that has it: a rule
-    that torch.compile comes to must not begin with a Function, which it cannot open."""
+def _vmap_rule(op: Op, invoke: Callable[..., Any]) -> Callable[..., Any]:
+    """vmap adds a batch axis in front: it becomes the op's own, or one with it, and `invoke` calls the op again.
+
+    Where torch.compile comes to a rule that must not be by a Function, which it cannot open."""
     if op.inner is None:
         return _no_vmap(op.of or op.name)
 
@@ -240,7 +241,7 @@ def _vmap_rule(op: Op, call: Callable[..., Any]) -> Callable[..., Any]:
                 tensor = tensor.expand(size, batch, *own)
             place.holder[place.index] = tensor.reshape(-1, *own)
         if op.shape is None:
-            found = call(op.name, *given)
+            found = invoke(op.name, *given)
             if isinstance(found, Tensor):
                 return _split(found, size, batch, bool(batches)), 0
             results = [_split(x, size, batch, bool(batches)) for x in found]
@@ -248,7 +249,7 @@ def _vmap_rule(op: Op, call: Callable[..., Any]) -> Callable[..., Any]:
         # Where the batch shares its values, the gradients of its rows are added up.
         shape = given[op.shape]
         given[op.shape] = [size * batch, *shape[-2:]]
-        result = _split(call(op.name, *given), size, batch, True)
+        result = _split(invoke(op.name, *given), size, batch, True)
         if len(shape) == 2 or shape[0] != batch:
             result = result.sum(1, keepdim=True)
         return result.reshape(size, *shape), 0

@@ -167,12 +167,14 @@ pub fn gpu(ordinal: u32, stream: super::StreamHandle) -> Result<&'static Gpu> {
     }
 }
 
-/// Whether that GPU was opened, and is the one that the driver computes on in this thread.
-pub fn is_current(ordinal: u32) -> bool {
-    let Some(Ok(gpu)) = GPUS.get(ordinal as usize).and_then(OnceLock::get) else { return false };
-    let mut context = std::ptr::null_mut();
-    // SAFETY: the pointer is valid.
-    unsafe { (gpu.driver.current_context)(&raw mut context) == 0 && context == gpu.context }
+/// Whether there is one GPU and no other.
+pub fn is_only_gpu() -> bool {
+    static ONLY: OnceLock<bool> = OnceLock::new();
+    *ONLY.get_or_init(|| {
+        let mut count = 0;
+        // SAFETY: the pointer is valid.
+        driver().is_ok_and(|driver| unsafe { (driver.device_count)(&raw mut count) } == 0) && count == 1
+    })
 }
 
 pub(super) fn is_capturing(driver: &Driver, stream: super::StreamHandle) -> bool {

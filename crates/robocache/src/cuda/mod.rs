@@ -24,7 +24,7 @@ pub use buffer::DeviceBuffer;
 pub(crate) use clear::{CLEAR_KERNELS, clear, fill};
 pub(crate) use cloud::{CloudArgs, PointsOut};
 pub use compile::{ARCHITECTURES, Compiled, KernelVariant};
-pub use device::{Gpu, GpuInfo, gpu, is_current, probe, synchronize};
+pub use device::{Gpu, GpuInfo, gpu, is_only_gpu, probe, synchronize};
 pub(crate) use launch::{Grid, KernelFamily, Parts};
 pub use launch::{Launcher, STATIC_SHARED};
 pub use nvrtc::search_also;

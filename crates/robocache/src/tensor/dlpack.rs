@@ -284,8 +284,8 @@ mod tests {
         };
         // SAFETY: shape and strides hold two elements.
         let described = unsafe { describe(&tensor) }.unwrap();
-        assert_eq!(described.data as usize, data.as_ptr() as usize + 8);
-        assert_eq!((described.layout.shape(), described.layout.strides()), (&[2, 3][..], &[1, 2][..]));
+        assert_eq!(described.data() as usize, data.as_ptr() as usize + 8);
+        assert_eq!((described.shape(), described.layout().strides()), (&[2, 3][..], &[1, 2][..]));
         tensor.ndim = -1;
         // SAFETY: a negative rank reads nothing.
         assert!(unsafe { describe(&tensor) }.is_err());

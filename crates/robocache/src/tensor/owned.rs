@@ -70,13 +70,15 @@ impl Tensor {
 
     /// A read-only view.
     pub fn view(&self) -> TensorRef<'_> {
-        // The buffer is ours: initialised, aligned and as long as the layout.
-        TensorRef::on_host(self.words.as_ptr().cast(), self.dtype, self.layout)
+        // SAFETY: the buffer is ours: initialised, aligned and as long as the layout, which is row-major.
+        unsafe { TensorRef::on_host(self.words.as_ptr().cast(), self.dtype, self.layout) }
     }
 
     /// A writable view.
     pub fn view_mut(&mut self) -> TensorMut<'_> {
-        let view = TensorRef::on_host(self.words.as_mut_ptr().cast_const().cast(), self.dtype, self.layout);
+        let data = self.words.as_mut_ptr().cast_const().cast();
+        // SAFETY: as in `view`.
+        let view = unsafe { TensorRef::on_host(data, self.dtype, self.layout) };
         TensorMut { view, exclusive: PhantomData, zeroed: false }
     }
 }

@@ -44,10 +44,10 @@ impl FromStr for Device {
 /// A read-only view of somebody else's memory.
 #[derive(Debug, Clone, Copy)]
 pub struct TensorRef<'a> {
-    pub(super) data: *const u8,
-    pub(super) dtype: DType,
-    pub(super) device: Device,
-    pub(super) layout: Layout,
+    data: *const u8,
+    dtype: DType,
+    device: Device,
+    layout: Layout,
     /// The addresses that it can touch, from and to.
     range: (usize, usize),
     lifetime: PhantomData<&'a [u8]>,
@@ -80,11 +80,16 @@ impl<'a> TensorRef<'a> {
                 format!("{} elements do not fill shape {shape:?}", data.len()),
             ));
         }
-        Ok(Self::on_host(data.as_ptr().cast(), T::DTYPE, layout))
+        // SAFETY: the slice is borrowed for `'a`, and as long as the layout.
+        Ok(unsafe { Self::on_host(data.as_ptr().cast(), T::DTYPE, layout) })
     }
 
     /// A view of host memory in row-major order.
-    pub(super) fn on_host(data: *const u8, dtype: DType, layout: Layout) -> Self {
+    ///
+    /// # Safety
+    /// As for [`TensorRef::from_raw`]; the layout must be contiguous.
+    pub(super) unsafe fn on_host(data: *const u8, dtype: DType, layout: Layout) -> Self {
+        debug_assert!(layout.is_contiguous());
         let range = (data as usize, data as usize + layout.count() * dtype.size());
         Self { data, dtype, device: Device::Cpu, layout, range, lifetime: PhantomData }
     }
@@ -153,7 +158,8 @@ impl<'a> TensorMut<'a> {
     pub fn from_slice<T: Element>(data: &'a mut [T], shape: &[usize]) -> Result<Self> {
         let layout = *TensorRef::from_slice(data, shape)?.layout();
         // The pointer must come from the exclusive borrow, since it will be written through.
-        let view = TensorRef::on_host(data.as_mut_ptr().cast_const().cast(), T::DTYPE, layout);
+        // SAFETY: as in `TensorRef::from_slice`.
+        let view = unsafe { TensorRef::on_host(data.as_mut_ptr().cast_const().cast(), T::DTYPE, layout) };
         Ok(Self { view, exclusive: PhantomData, zeroed: false })
     }
 
@@ -164,15 +170,16 @@ impl<'a> TensorMut<'a> {
     #[inline]
     pub unsafe fn from_raw(data: *mut u8, dtype: DType, device: Device, layout: Layout) -> Result<Self> {
         // SAFETY: passed on from the caller.
-        unsafe { Self::of(TensorRef::from_raw(data, dtype, device, layout)?) }
+        unsafe { Self::from_view(TensorRef::from_raw(data, dtype, device, layout)?) }
     }
 
     /// As [`TensorMut::from_raw`], of what is described already.
     ///
     /// # Safety
-    /// As there; and the address must come from one that may be written to.
+    /// The address must come from one that may be written to, and nothing else may read or write the elements for `'a`,
+    /// through other copies of the view either.
     #[inline]
-    pub unsafe fn of(view: TensorRef<'a>) -> Result<Self> {
+    pub unsafe fn from_view(view: TensorRef<'a>) -> Result<Self> {
         let layout = view.layout;
         if layout.overlaps_itself() {
             return Err(Error::new(

@@ -86,7 +86,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    // SAFETY: addresses and whole numbers, which may all be 0.
+    // SAFETY: addresses and whole numbers, those of `Reporter` included, which may all be 0.
     pub(super) const EMPTY: Self = unsafe { std::mem::zeroed() };
 }
 
