@@ -377,3 +377,68 @@ def test_every_method_between_frames_is_that_of_resample(tmp_path, methods):
         # Outside the episode the loader hands out the sample as it was recorded.
         want[outside] = stream.values[np.where(targets < stream.times[0], 0, -1)][outside]
         np.testing.assert_array_equal(windows.batch([frame])["pose"][0], want, err_msg=str(frame))
+
+
+ALIGNED = {
+    "slerp": ("float32", 4),
+    "linear": ("float32", 3),
+    "angle": ("float32", 1),
+    "cubic": ("float64", 2),
+    "rot6d": ("float64", 6),
+}
+
+
+@pytest.mark.parametrize("normalize", [None, "mean_std"])
+def test_streams_at_the_same_times_are_aligned_each_by_its_own_method(tmp_path, normalize):
+    """In one call of the engine for each type, also where an episode lacks some of the streams."""
+    features = {name: (dtype, (width,)) for name, (dtype, width) in ALIGNED.items()}
+    features["flags"] = ("int16", (2,))
+    write_dataset(tmp_path / "a", [(20, "a"), (9, "a")], features=features)
+    write_dataset(tmp_path / "b", [(12, "a")], features={"linear": ("float32", (3,))}, seed=1)
+    ingest(tmp_path / "a", tmp_path / "cache", tag="a")
+    cache = ingest(tmp_path / "b", tmp_path / "cache", tag="b")
+    methods = {name: name for name in ALIGNED} | {"flags": [("nearest", 0, 1), ("next", 1, 2)]}
+    offsets = np.array([-0.4, 0.0, 0.3, 1.0, 1.7]) / FPS
+    windows = cache.windows(
+        delta_timestamps={name: offsets.tolist() for name in methods},
+        methods=methods,
+        normalize={"linear": normalize} if normalize else None,
+    )
+    frames = [0, 3, 19, 20, 24, 28, 29, 33]
+    batch = windows.batch(frames)
+    for place, frame in enumerate(frames):
+        episode = cache.episode(int(batch["episode_index"][place]) if frame < 29 else 2)
+        at = int(batch["frame_index"][place])
+        for name, method in methods.items():
+            got = batch[name][place].numpy().reshape(len(offsets), -1)
+            if frame >= 29 and name != "linear":
+                assert np.isnan(got).all() if name != "flags" else (got == 0).all()
+                continue
+            stream = episode[name]
+            values = stream.values.reshape(len(stream.times), -1)
+            targets = stream.times[at] + np.rint(offsets * 1e9).astype(np.int64)
+            want = rc.resample(values, stream.times, targets, method=method)
+            # At samples, and outside of the episode, they are handed out as they were recorded.
+            nearest = np.abs(stream.times[None] - targets[:, None]).argmin(1)
+            raw = np.abs(stream.times[nearest] - targets) < 100_000
+            raw |= (targets < stream.times[0]) | (targets > stream.times[-1])
+            want[raw] = values[nearest][raw]
+            if normalize and name == "linear":
+                stats = cache.stats[name]
+                factor = 1 / np.asarray(stats["std"])
+                want = ((want - np.asarray(stats["mean"])) * factor).astype(np.float32)
+            np.testing.assert_array_equal(got, want, err_msg=f"{name} {frame}")
+
+
+def test_more_streams_than_one_call_takes(tmp_path):
+    names = [f"joint{at:02}" for at in range(40)]
+    features = dict.fromkeys(names, ("float32", (2,)))
+    write_dataset(tmp_path / "data", [(6, "a")], features=features)
+    cache = ingest(tmp_path / "data", tmp_path / "cache")
+    windows = cache.windows(delta_timestamps={name: [0.25 / FPS] for name in names})
+    batch = windows.batch(range(5))
+    for name in names:
+        stream = cache.episode(0)[name]
+        targets = stream.times[:5] + round(0.25e9 / FPS)
+        want = rc.resample(stream.values, stream.times, targets)
+        np.testing.assert_array_equal(batch[name][:, 0], want, err_msg=name)

@@ -3,8 +3,9 @@
 use robocache::{DType, Error, ErrorKind, Result, Tensor};
 
 use super::Windows;
+use super::align::Between;
 use super::episodes::{Clock, Rows, Sample, View, look};
-use super::gather::{Place, blend, find, pick, write_numbers};
+use super::gather::{Place, find, pick, write_numbers};
 use super::pixels::write_pixels;
 use super::spec::{Anchor, Key, lies_together};
 use super::stamps::Times;
@@ -32,6 +33,9 @@ pub struct Batch {
     pub tasks: Vec<i64>,
 }
 
+/// A column, what of it is padding, and where values still lack.
+type Filled = (Column, Tensor, Vec<Between>);
+
 /// How a batch is made.
 #[derive(Clone, Copy)]
 pub struct Work<'a> {
@@ -48,17 +52,17 @@ impl std::fmt::Debug for Work<'_> {
 }
 
 impl Work<'_> {
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         if (self.stop)() { Err(Error::new(ErrorKind::Interrupted, "interrupted")) } else { Ok(()) }
     }
 }
 
 /// A sample, and when it is.
 #[derive(Debug, Clone, Copy)]
-struct Anchored<'w> {
+pub(super) struct Anchored<'w> {
     sample: Sample,
-    view: &'w View<'w>,
-    time: i64,
+    pub(super) view: &'w View<'w>,
+    pub(super) time: i64,
     /// Nanoseconds since the episode's first anchor.
     since: i64,
 }
@@ -67,17 +71,29 @@ impl Windows {
     /// Makes the batch of these samples.
     pub fn batch(&self, samples: &[Sample], work: &Work<'_>) -> Result<Batch> {
         let samples: Vec<Anchored<'_>> = samples.iter().map(|&sample| self.anchored(sample)).collect::<Result<_>>()?;
-        let mut columns = Vec::new();
+        let (mut columns, mut places, mut between) = (Vec::new(), Vec::new(), Vec::new());
         for (number, key) in self.keys.iter().enumerate() {
-            let (column, pads) = if key.meta.encoding == Encoding::Text {
+            let (column, pads, lacking) = if key.meta.encoding == Encoding::Text {
                 self.texts(number, key, &samples, work)?
             } else {
                 self.numbers(number, key, &samples, work)?
             };
+            places.push(columns.len());
+            between.push(lacking);
             columns.push((key.name.clone(), column));
             if key.has_time {
                 columns.push((format!("{}_is_pad", key.name), Column::Numbers(pads)));
             }
+        }
+        for group in &self.groups {
+            self.align(group, &samples, &between, work, |number, place, row| {
+                let (Some(key), Some(&column)) = (self.keys.get(number), places.get(number)) else { return };
+                if let Some((_, Column::Numbers(values))) = columns.get_mut(column) {
+                    let size = key.width() * values.dtype().size();
+                    let start = (place.window * key.offsets.len() + place.step) * size;
+                    write_numbers(key, row, bytes_mut(values).get_mut(start..start + size).unwrap_or_default());
+                }
+            })?;
         }
         let tasks: Vec<i64> = samples.iter().map(|sample| self.task(sample)).collect();
         columns.extend(self.bookkeeping(&samples, &tasks)?);
@@ -123,8 +139,8 @@ impl Windows {
         self.stamps(view, key.stream)
     }
 
-    /// Values, and what is padding.
-    fn numbers(&self, number: usize, key: &Key, samples: &[Anchored<'_>], work: &Work<'_>) -> Result<(Column, Tensor)> {
+    /// Values, what is padding, and where values still lack.
+    fn numbers(&self, number: usize, key: &Key, samples: &[Anchored<'_>], work: &Work<'_>) -> Result<Filled> {
         let dtype = key.dtype.ok_or_else(|| Error::invalid("stream", "it holds text"))?;
         let steps = key.offsets.len();
         let mut shape = vec![samples.len()];
@@ -139,8 +155,8 @@ impl Windows {
         let pad = pads.as_mut_slice::<bool>()?;
         // Numbers are copied faster than threads are started.
         let threads = if key.is_picture() { work.threads.clamp(1, samples.len().max(1)) } else { 1 };
-        if threads == 1 {
-            self.fill(number, key, samples, bytes, pad, work)?;
+        let between = if threads == 1 {
+            self.fill(number, key, samples, bytes, pad, work)?
         } else {
             let each = samples.len().div_ceil(threads);
             let parts = samples.chunks(each).zip(bytes.chunks_mut((each * steps * row).max(1)));
@@ -149,16 +165,18 @@ impl Windows {
                 let fill =
                     |((samples, bytes), pad)| scope.spawn(move || self.fill(number, key, samples, bytes, pad, work));
                 let workers: Vec<_> = parts.map(fill).collect();
-                let join = |worker: std::thread::ScopedJoinHandle<'_, Result<()>>| {
-                    worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                let join = |worker: std::thread::ScopedJoinHandle<'_, Result<_>>| {
+                    worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map(drop)
                 };
                 workers.into_iter().try_for_each(join)
             })?;
-        }
-        Ok((Column::Numbers(values), pads))
+            // Nothing lies between pictures.
+            Vec::new()
+        };
+        Ok((Column::Numbers(values), pads, between))
     }
 
-    /// Fills windows, one after the other.
+    /// Fills windows, one after the other; says which steps lie between samples, and were left.
     fn fill(
         &self,
         number: usize,
@@ -167,22 +185,25 @@ impl Windows {
         bytes: &mut [u8],
         pad: &mut [bool],
         work: &Work<'_>,
-    ) -> Result<()> {
+    ) -> Result<Vec<Between>> {
         let steps = key.offsets.len();
         let window = steps * key.width() * key.dtype.map_or(0, DType::size);
         let is_task = self.tasks.stream == Some(key.stream);
-        let mut scratch = Vec::new();
+        let mut between = Vec::new();
         for (at, sample) in samples.iter().enumerate() {
             work.check()?;
             let out = bytes.get_mut(at * window..(at + 1) * window).unwrap_or_default();
             let pads = pad.get_mut(at * steps..(at + 1) * steps).unwrap_or_default();
             let times = self.times(number, key, sample.view)?;
-            self.window(number, key, sample, &times, out, pads, &mut scratch, work)?;
+            let values = sample.view.rows.get(number).map(|rows| rows.values).unwrap_or_default();
+            let rows = Rows { times: &times, values };
+            let lacks = |step, before| between.push(Between { window: at, step, before });
+            self.window(key, sample, &rows, out, pads, lacks, work)?;
             if is_task {
                 self.rename_tasks(sample.view, times.is_empty(), out);
             }
         }
-        Ok(())
+        Ok(between)
     }
 
     /// A source's own numbers of tasks as those of the cache.
@@ -197,21 +218,18 @@ impl Windows {
     #[expect(clippy::too_many_arguments, reason = "the inner loop of everything")]
     fn window(
         &self,
-        number: usize,
         key: &Key,
         sample: &Anchored<'_>,
-        times: &[i64],
+        &Rows { times, values }: &Rows<'_>,
         out: &mut [u8],
         pads: &mut [bool],
-        scratch: &mut Vec<u8>,
+        mut lacks: impl FnMut(usize, usize),
         work: &Work<'_>,
     ) -> Result<()> {
-        let values = sample.view.rows.get(number).map(|rows| rows.values).unwrap_or_default();
-        let rows = Rows { times, values };
         let row = key.width() * key.dtype.map_or(0, DType::size);
         let mut guess = usize::try_from(sample.sample.anchor).unwrap_or(0);
         let steps = out.chunks_exact_mut(row.max(1)).zip(pads.iter_mut()).zip(&key.offsets);
-        for ((out, pad), &offset) in steps {
+        for (step, ((out, pad), &offset)) in steps.enumerate() {
             let target = sample.time.saturating_add(offset);
             // Steps of a window are neighbours: the last found place is the best guess for the next.
             if let (Some(period), Some(&time)) = (self.period, times.get(guess)) {
@@ -225,10 +243,14 @@ impl Windows {
                 continue;
             };
             *pad = is_pad(key, times, place);
-            let (at, between) = match (place, key.picks()) {
-                (Place::At(at) | Place::Outside(at), _) => (at, None),
-                (Place::After(before), Some(method)) => (pick(times, target, before, method), None),
-                (Place::After(before), None) => (before, Some(before)),
+            let at = match (place, key.picks()) {
+                (Place::At(at) | Place::Outside(at), _) => at,
+                (Place::After(before), Some(method)) => pick(times, target, before, method),
+                (Place::After(before), None) => {
+                    guess = before;
+                    lacks(step, before);
+                    continue;
+                }
             };
             guess = at;
             if key.is_picture() {
@@ -237,23 +259,9 @@ impl Windows {
                 continue;
             }
             let kept = key.row_bytes();
-            match between {
-                None => {
-                    let row = values.get(at * kept..(at + 1) * kept);
-                    let row = row.ok_or_else(|| Error::new(ErrorKind::CorruptData, "samples are missing"))?;
-                    write_numbers(key, row, out);
-                }
-                Some(before) if key.scale.is_none() => blend(key, &rows, target, before, out)?,
-                Some(before) => {
-                    scratch.clear();
-                    // Room for an aligned row.
-                    scratch.resize(kept + 8, 0);
-                    let start = scratch.as_ptr().align_offset(8);
-                    let place = scratch.get_mut(start..start + kept).unwrap_or_default();
-                    blend(key, &rows, target, before, place)?;
-                    write_numbers(key, place, out);
-                }
-            }
+            let row = values.get(at * kept..(at + 1) * kept);
+            let row = row.ok_or_else(|| Error::new(ErrorKind::CorruptData, "samples are missing"))?;
+            write_numbers(key, row, out);
         }
         Ok(())
     }
@@ -273,7 +281,7 @@ impl Windows {
     }
 
     /// Texts, and what is padding.
-    fn texts(&self, number: usize, key: &Key, samples: &[Anchored<'_>], work: &Work<'_>) -> Result<(Column, Tensor)> {
+    fn texts(&self, number: usize, key: &Key, samples: &[Anchored<'_>], work: &Work<'_>) -> Result<Filled> {
         let mut texts = Vec::with_capacity(samples.len());
         let mut pads = Vec::with_capacity(samples.len() * key.offsets.len());
         for sample in samples {
@@ -294,7 +302,7 @@ impl Windows {
         }
         let pads = Tensor::from_slice(&pads, &[samples.len(), key.offsets.len()])?;
         let column = if key.has_time { Column::Texts(texts) } else { Column::Words(texts.concat()) };
-        Ok((column, pads))
+        Ok((column, pads, Vec::new()))
     }
 
     /// The number of the task at the anchor.

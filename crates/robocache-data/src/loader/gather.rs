@@ -1,11 +1,8 @@
-//! One step of a window: the sample at a target, or between samples.
+//! One step of a window: where a target lies among the samples, and which of them it is.
 
-use robocache::ops::Resample;
-use robocache::ops::resample::{ColumnRange, Methods};
+use robocache::DType;
 use robocache::tensor::{F8E4M3, F8E5M2};
-use robocache::{Context, DType, Device, Error, ErrorKind, Layout, Result, TensorMut, TensorRef, prepare};
 
-use super::episodes::Rows;
 use super::spec::Key;
 use crate::model::Interpolation;
 
@@ -50,48 +47,33 @@ pub(crate) fn find(times: &[i64], target: i64, tolerance: u64, guess: usize) -> 
 
 /// The sample that a method without blending takes between two.
 pub(crate) fn pick(times: &[i64], target: i64, before: usize, method: Interpolation) -> usize {
+    // Duplicates of the stamp that come earlier count as absent.
+    let after = || after_equals(times, before + 1) - 1;
     match method {
         Interpolation::Nearest => {
             let distance = |at: usize| times.get(at).map_or(u64::MAX, |&time| time.abs_diff(target));
-            if distance(before + 1) < distance(before) { before + 1 } else { before }
+            if distance(before + 1) < distance(before) { after() } else { before }
         }
-        Interpolation::Next => before + 1,
+        Interpolation::Next => after(),
         _ => before,
     }
 }
 
-/// Writes the values between two samples, by the engine's own interpolation.
-pub(crate) fn blend(key: &Key, rows: &Rows<'_>, target: i64, before: usize, out: &mut [u8]) -> Result<()> {
-    let dtype = key.meta.number_type().ok_or_else(|| Error::invalid("stream", "text cannot be blended"))?;
-    let (width, size) = (key.width(), dtype.size());
-    let row = width * size;
-    // Two samples are enough, but for curves.
-    let curved = key.method.iter().any(|span| span.method == Interpolation::Cubic);
-    let (first, last) = if curved { (before.saturating_sub(1), before + 3) } else { (before, before + 2) };
-    let last = last.min(rows.times.len());
-    let times = rows.times.get(first..last).unwrap_or_default();
-    let values = rows.values.get(first * row..last * row).unwrap_or_default();
-    if times.len() < 2 || values.len() < times.len() * row || out.len() < row {
-        return Err(Error::new(ErrorKind::CorruptData, format!("{:?}: samples are missing", key.name)));
+/// The samples, from and to, that targets need which lie between sample `first` and the one after `last`. Of equal stamps
+/// the last one counts; curves need another stamp on either side.
+pub(crate) fn needed(times: &[i64], first: usize, last: usize, curved: bool) -> (usize, usize) {
+    let end = after_equals(times, last + 1);
+    if !curved {
+        return (first, end);
     }
-    let ranges =
-        key.method.iter().map(|span| ColumnRange { method: span.method.method(), start: span.start, end: span.end });
-    // SAFETY: the slices hold as many rows of `width` numbers as said here; both are aligned to the
-    // dtype, as rows of the map and of batches are.
-    let (values, mut output) = unsafe {
-        let layout = Layout::contiguous(&[times.len(), width], dtype)?;
-        let values = TensorRef::from_raw(values.as_ptr().cast_mut().cast(), dtype, Device::Cpu, layout)?;
-        let layout = Layout::contiguous(&[1, width], dtype)?;
-        (values, [TensorMut::from_raw(out.as_mut_ptr().cast(), dtype, Device::Cpu, layout)?])
-    };
-    let target = [target];
-    let op = Resample {
-        method: Methods::Ranges(ranges.collect()),
-        check: false,
-        ..Resample::new(values, TensorRef::from_slice(times, &[times.len()])?, TensorRef::from_slice(&target, &[1])?)
-    };
-    let context = Context::default();
-    prepare(&op, &context)?.run(&mut output, &context)
+    let stamp = times.get(first).copied().unwrap_or(i64::MIN);
+    (times.partition_point(|&time| time < stamp).saturating_sub(1), after_equals(times, end))
+}
+
+/// The place after a sample and all later ones of the same stamp.
+fn after_equals(times: &[i64], at: usize) -> usize {
+    let rest = times.get(at..).unwrap_or_default();
+    times.len() - rest.len() + rest.iter().take_while(|&time| Some(time) == rest.first()).count()
 }
 
 /// Numbers as the batch wants them: scaled, in its type.
@@ -178,5 +160,21 @@ mod tests {
         assert_eq!(pick(&times, 5, 0, Interpolation::Nearest), 0);
         assert_eq!(pick(&times, 6, 0, Interpolation::Nearest), 1);
         assert_eq!(pick(&times, 9, 0, Interpolation::Previous), 0);
+    }
+
+    #[test]
+    fn of_equal_stamps_the_last_counts() {
+        let times = [0, 0, 10, 10, 10, 20, 20, 30];
+        assert_eq!(pick(&times, 6, 1, Interpolation::Nearest), 4);
+        assert_eq!(pick(&times, 5, 1, Interpolation::Nearest), 1);
+        assert_eq!(pick(&times, 5, 1, Interpolation::Next), 4);
+        // Between 0 and 10, between 10 and 20, between 0 and 30.
+        assert_eq!(needed(&times, 1, 1, false), (1, 5));
+        assert_eq!(needed(&times, 4, 4, false), (4, 7));
+        assert_eq!(needed(&times, 1, 6, false), (1, 8));
+        // The curve between 10 and 20 bends by 0 and 30, that between 0 and 10 by 20.
+        assert_eq!(needed(&times, 4, 4, true), (1, 8));
+        assert_eq!(needed(&times, 1, 1, true), (0, 7));
+        assert_eq!(needed(&times, 6, 6, true), (4, 8));
     }
 }

@@ -1,9 +1,10 @@
 //! The loader: batches of windows, in an order that is a pure function of seed and epoch.
 //!
 //! `spec` is what the user asks for, `episodes` the samples that there are, `tasks` what they are
-//! about, `gather` and `batch` make windows with the help of `stamps`, `order` decides which sample
-//! comes when, `prefetch` has threads work ahead, `identity` tells whether a state fits.
+//! about, `gather` and `batch` make windows with the help of `stamps`, `align` what lies between
+//! samples, `order` decides which sample comes when, `prefetch` has threads work ahead, `identity` tells whether a state fits.
 
+mod align;
 mod batch;
 mod episodes;
 mod gather;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 
 use robocache::{Result, ensure};
 
+use self::align::{Group, groups};
 use self::episodes::{Selection, Views};
 use self::order::Mixture;
 use self::spec::{Key, keys, lateness, nanoseconds};
@@ -43,6 +45,8 @@ pub struct Windows {
     // Before the cache: they point into it.
     views: Views,
     keys: Vec<Key>,
+    /// Of the keys, those that the engine aligns.
+    groups: Vec<Group>,
     anchor: Anchor,
     selection: Selection,
     tasks: Tasks,
@@ -66,6 +70,7 @@ impl Windows {
         let rate = cache.sources().first().and_then(|source| source.rate);
         Ok(Self {
             views: Views::new(selection.places.len()),
+            groups: groups(&keys),
             keys,
             anchor: options.anchor.clone(),
             selection,

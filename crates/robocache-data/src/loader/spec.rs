@@ -1,7 +1,9 @@
 //! What a sample is made of, as the user asks for it, and which samples there are.
 
+use robocache::ops::resample::Methods;
 use robocache::{DType, Error, ErrorKind, Result, ensure};
 
+use super::align::methods;
 use crate::cache::{Cache, CachedStream, Encoding};
 use crate::model::{Interpolation, Kind, Span, ensure_spans};
 
@@ -106,6 +108,8 @@ pub(crate) struct Key {
     /// Whether samples have an axis of time.
     pub(crate) has_time: bool,
     pub(crate) method: Vec<Span>,
+    /// As the engine is told it.
+    pub(crate) between: Methods,
     /// Nanoseconds between two samples that are too many.
     pub(crate) max_gap: Option<i64>,
     pub(crate) scale: Option<Scale>,
@@ -245,6 +249,7 @@ fn key(cache: &Cache, stream: &CachedStream, options: &WindowOptions) -> Result<
         shape => shape.to_vec(),
     };
     let late = lateness(&stream.name, options);
+    let method = method(stream, options)?;
     Ok(Key {
         name: stream.name.clone(),
         stream: cache.stream(&stream.name)?,
@@ -252,7 +257,8 @@ fn key(cache: &Cache, stream: &CachedStream, options: &WindowOptions) -> Result<
         // What was measured at the target is stamped later by as much as the sensor is late.
         offsets: seconds.iter().map(|&offset| nanoseconds(offset).saturating_add(late)).collect(),
         has_time: given.is_some(),
-        method: method(stream, options)?,
+        between: methods(&method),
+        method,
         max_gap: value(&options.max_gap, &stream.name).map(|&gap| nanoseconds(gap)),
         meta: stream.clone(),
         scale,
