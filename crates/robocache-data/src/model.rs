@@ -153,6 +153,13 @@ pub(crate) fn ensure_spans(name: &str, spans: &[Span], width: usize, dtype: Opti
     Ok(())
 }
 
+/// Pictures and text are taken as a whole.
+pub(crate) fn ensure_whole(name: &str, spans: &[Span]) -> Result<()> {
+    let takes = matches!(spans, [all] if all.method.method().copies());
+    ensure!(takes, "methods", "{name:?}: pictures and text take nearest, previous or next, for all");
+    Ok(())
+}
+
 /// A signal that all episodes of a dataset may have.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StreamInfo {

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use robocache::ops::Fuse;
 use robocache::ops::fuse::{MOST_STREAMS, Stream as EngineStream, label};
-use robocache::{Context, DType, Device, Error, ErrorKind, Op, Result, prepare};
+use robocache::{Context, DType, Device, Error, ErrorKind, Op, Result, ensure, prepare};
 
 use crate::cuda::Stream;
 use crate::input::Input;
@@ -213,6 +213,12 @@ fn list_of<'py>(streams: &Bound<'py, PyAny>) -> Result<Vec<FuseStream<'py>>> {
     let class = torch_op::stream_class(py).map_err(failed)?;
     let mut found = Vec::new();
     let mut add = |count: usize, item: &Bound<'py, PyAny>| {
+        // Before all of them are looked at.
+        ensure!(
+            count <= MOST_STREAMS || found.len() < MOST_STREAMS,
+            "streams",
+            "expected 1 to {MOST_STREAMS} streams, got {count}"
+        );
         if !is_of(item, class) {
             let (index, name) = (found.len(), options::type_name(item));
             return Err(Error::invalid("streams", format!("expected a Stream at index {index}, got {name}")));

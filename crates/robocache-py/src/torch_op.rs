@@ -173,18 +173,21 @@ pub(crate) fn stream_class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
 /// Which of a stream's parts may be tensors: values, times, lengths and scale.
 const TENSORS: [usize; 4] = [0, 1, 4, 5];
 
+/// The arguments of a stream.
+const PARTS: usize = 8;
+
 /// What a stream was made of, in the order of its arguments.
 pub(crate) fn parts_of<'py>(stream: &Bound<'py, PyAny>) -> Option<Bound<'py, PyTuple>> {
-    static PARTS: PyOnceLock<Attribute> = PyOnceLock::new();
+    static GET: PyOnceLock<Attribute> = PyOnceLock::new();
     let py = stream.py();
     let class = stream_class(py).ok()?;
     let parts = if stream.get_type().is(class) {
-        PARTS.get_or_try_init(py, || Attribute::of(class, "_parts")).ok()?.get(stream)
+        GET.get_or_try_init(py, || Attribute::of(class, "_parts")).ok()?.get(stream)
     } else {
         // A subclass may have its own.
         stream.getattr(intern!(py, "_parts"))
     };
-    parts.ok()?.cast_into().ok()
+    parts.ok()?.cast_into().ok().filter(|parts: &Bound<'_, PyTuple>| parts.len() == PARTS)
 }
 
 /// Loads what the gradient of a call needs, when one of its tensors wants one. The thread is warming up.

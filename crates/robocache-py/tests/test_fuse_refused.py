@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 
@@ -27,6 +29,7 @@ INVALID, UNSUPPORTED = rc.InvalidArgument, rc.Unsupported
     [
         bad(INVALID, "streams", "1 to 32", list),
         bad(INVALID, "streams", "1 to 32.*33", lambda: [good()] * 33),
+        bad(INVALID, "streams", "1 to 32.*33", lambda: (good(),) * 33),
         bad(INVALID, "streams", "list of Stream", lambda: 3),
         bad(INVALID, "streams", "list of Stream, got range", lambda: range(2**60)),
         bad(INVALID, "streams", "list of Stream, got range", lambda: range(10**10)),
@@ -99,6 +102,15 @@ def with_gradients(streams):
         ):
             each.values.requires_grad_()
     return streams
+
+
+def test_a_long_list_is_not_looked_at_to_its_end():
+    streams, targets = [good()] * 40_000_000, TARGETS
+    started = time.perf_counter()
+    with pytest.raises(rc.InvalidArgument, match="1 to 32 streams, got 40000000"):
+        rc.fuse(streams, targets)
+    # To describe all of them took gigabytes and half a minute.
+    assert time.perf_counter() - started < 5
 
 
 @pytest.mark.parametrize(

@@ -442,3 +442,38 @@ def test_more_streams_than_one_call_takes(tmp_path):
         targets = stream.times[:5] + round(0.25e9 / FPS)
         want = rc.resample(stream.values, stream.times, targets)
         np.testing.assert_array_equal(batch[name][:, 0], want, err_msg=name)
+
+
+@pytest.mark.parametrize("method", ["linear", "cubic", "nearest", "previous", "next"])
+def test_of_equal_stamps_the_last_counts(tmp_path, monkeypatch, method):
+    """Stamps that files say, three times and twice the same, at both ends too."""
+    seconds = 0.05 * np.array([1, 1, 1, 2, 3, 3, 4, 5, 5, 5, 6, 7, 7])
+    monkeypatch.setattr("lerobot_files.stamps", lambda length, layout: seconds[:length])
+    features = {"pose": ("float32", (2,))}
+    write_dataset(tmp_path / "data", [(13, "a")], features=features, layout=late_layout())
+    cache = ingest(tmp_path / "data", tmp_path / "cache")
+    stream = cache.episode(0)["pose"]
+    np.testing.assert_allclose(stream.times * 1e-9, seconds)
+    offsets = np.array([-9.0, -4.3, -2.6, -0.5, 0.0, 0.5, 1.2, 3.9, 8.0]) * 0.05
+    windows = cache.windows(delta_timestamps={"pose": offsets.tolist()}, methods={"pose": method})
+    batch = windows.batch(range(13))
+    for frame in range(13):
+        targets = stream.times[frame] + np.rint(offsets * 1e9).astype(np.int64)
+        want = rc.resample(stream.values, stream.times, targets, method=method)
+        np.testing.assert_array_equal(batch["pose"][frame], want, err_msg=str(frame))
+
+
+def test_pictures_are_taken_as_a_whole(tmp_path):
+    write_dataset(tmp_path / "data", [(6, "a")], pictures=(8, 8), text=True)
+    halves = [("nearest", 0, 96), ("previous", 96, 192)]
+    for name, methods in (("observation.images.cam", halves), ("lang", [("next", 0, 0)] * 2)):
+        with pytest.raises(rc.InvalidArgument, match="for all"):
+            rc.ingest(
+                tmp_path / "data", tmp_path / "cache", methods={name: methods}, progress=False
+            )
+    cache = ingest(
+        tmp_path / "data", tmp_path / "cache", methods={"observation.images.cam": "next"}
+    )
+    windows = cache.windows(delta_timestamps={"observation.images.cam": [0.0, 0.3 / FPS]})
+    pictures = windows.batch(range(6))["observation.images.cam"]
+    assert (pictures[:-1, 1] == pictures[1:, 0]).all()

@@ -381,6 +381,14 @@ def test_streams_of_a_subclass():
         lambda: rc.fuse([hollow], targets), "InvalidArgument", "streams", "Stream", op="fuse"
     )
 
+    class Short(rc.Stream):
+        _parts = (arm, arm_times)
+
+    short = Short.__new__(Short)
+    assert_refused(
+        lambda: rc.fuse([short], targets), "InvalidArgument", "streams", "Stream", op="fuse"
+    )
+
 
 @pytest.mark.parametrize("name", ["times", "scale"])
 def test_what_has_no_gradient_is_refused_with_its_stream(name):

@@ -6,7 +6,7 @@ use robocache::{DType, Error, ErrorKind, Result, ensure};
 
 use super::layout::{CachedSource, CachedStream, Encoding, FORMAT, Plan, Skipped, Unit, VERSION, whole};
 use crate::findings::Finding;
-use crate::model::{Dataset, Interpolation, Kind, Span, StreamInfo, Values, ensure_spans};
+use crate::model::{Dataset, Interpolation, Kind, Span, StreamInfo, Values, ensure_spans, ensure_whole};
 use crate::source::is_lasting;
 
 /// Bytes that the largest stream of a unit should take: few enough files for any number of maps,
@@ -347,6 +347,9 @@ fn stream(
             [all] if all.start == 0 && all.end == usize::MAX => whole(all.method, width),
             spans => spans.to_vec(),
         };
+        if info.kind.is_picture() || stream.encoding == Encoding::Text {
+            ensure_whole(name, &spans)?;
+        }
         ensure_spans(name, &spans, width, dtype)?;
         stream.method = spans;
     }

@@ -3,18 +3,18 @@
 
 use robocache::ops::Fuse;
 use robocache::ops::fuse::{MOST_STREAMS, Stream};
-use robocache::ops::resample::{ColumnRange, Methods};
+use robocache::ops::resample::{Method, Methods};
 use robocache::{DType, Device, Error, ErrorKind, Layout, Result, TensorRef};
 
 use super::Windows;
 use super::batch::{Anchored, Work};
+use super::episodes::Rows;
 use super::gather::needed;
 use super::spec::{Key, lies_together};
 use crate::cache::bytes_mut;
-use crate::model::{Interpolation, Span};
 
 /// A step of a window that no sample is taken for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Between {
     /// The window's place in its batch.
     pub(super) window: usize,
@@ -23,13 +23,17 @@ pub(super) struct Between {
     pub(super) before: usize,
 }
 
-/// Streams that are aligned by one call: of one type, at the same times.
+/// The number of a key, and the steps that it lacks, in the order of windows.
+type Lacking<'b> = (usize, &'b [Between]);
+
+/// Streams that one call can align: of one type, with the same offsets.
 #[derive(Debug)]
 pub(super) struct Group {
     /// Numbers of keys.
     keys: Vec<usize>,
     /// The type that the engine sees.
     dtype: DType,
+    offsets: Vec<i64>,
 }
 
 /// The keys that are interpolated, by what one call can do.
@@ -37,31 +41,17 @@ pub(super) fn groups(keys: &[Key]) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for (number, key) in keys.iter().enumerate().filter(|(_, key)| lies_together(&key.meta) && key.picks().is_none()) {
         let Some(dtype) = key.meta.number_type() else { continue };
-        // What only stores numbers is copied, bit by bit.
-        let dtype = if dtype.is_stored() { DType::U8 } else { dtype };
-        let offsets = |group: &Group| group.keys.first().and_then(|&first| keys.get(first)).map(|first| &first.offsets);
+        // What only stores numbers is copied, and what a file says is a bool may be another byte.
+        let dtype = if dtype.is_stored() || dtype == DType::Bool { DType::U8 } else { dtype };
         let fits = |group: &&mut Group| {
-            group.dtype == dtype && group.keys.len() < MOST_STREAMS && offsets(group) == Some(&key.offsets)
+            group.dtype == dtype && group.keys.len() < MOST_STREAMS && group.offsets == key.offsets
         };
         match groups.iter_mut().find(fits) {
             Some(group) => group.keys.push(number),
-            None => groups.push(Group { keys: vec![number], dtype }),
+            None => groups.push(Group { keys: vec![number], dtype, offsets: key.offsets.clone() }),
         }
     }
     groups
-}
-
-/// How the engine is told to interpolate.
-pub(super) fn methods(spans: &[Span]) -> Methods {
-    match spans {
-        [all] => Methods::One(all.method.method()),
-        spans => Methods::Ranges(
-            spans
-                .iter()
-                .map(|&Span { method, start, end }| ColumnRange { method: method.method(), start, end })
-                .collect(),
-        ),
-    }
 }
 
 impl Windows {
@@ -76,90 +66,182 @@ impl Windows {
         mut write: impl FnMut(usize, Between, &[u8]),
     ) -> Result<()> {
         let list = |&number: &usize| (number, between.get(number).map(Vec::as_slice).unwrap_or_default());
-        let mut left: Vec<(usize, &[Between])> = group.keys.iter().map(list).collect();
+        let mut left: Vec<Lacking<'_>> = group.keys.iter().map(list).collect();
+        let mut targets = Vec::new();
         loop {
-            let first = left.iter().filter_map(|(_, places)| places.first()).map(|place| place.window).min();
-            let Some((window, sample)) = first.and_then(|window| Some((window, samples.get(window)?))) else {
-                return Ok(());
-            };
+            let together = next_call(&mut left);
+            let Some(&(_, places)) = together.first() else { return Ok(()) };
+            let Some(sample) = places.first().and_then(|place| samples.get(place.window)) else { return Ok(()) };
             work.check()?;
-            let mut now = Vec::with_capacity(left.len());
-            for (number, places) in &mut left {
-                let (own, later) = places.split_at(places.partition_point(|place| place.window <= window));
-                *places = later;
-                if !own.is_empty() {
-                    now.push((*number, own));
+            targets.clear();
+            let offset = |place: &Between| group.offsets.get(place.step).copied().unwrap_or(0);
+            targets.extend(places.iter().map(|place| sample.time.saturating_add(offset(place))));
+            let mut parts = Vec::with_capacity(together.len());
+            for &(number, places) in &together {
+                if let (Some(key), Some(&rows)) = (self.keys.get(number), sample.view.rows.get(number)) {
+                    parts.push(Part {
+                        number,
+                        name: &key.name,
+                        method: &key.method,
+                        row: key.row_bytes(),
+                        rows,
+                        places,
+                    });
                 }
             }
-            self.align_window(group.dtype, sample, &now, &mut write)?;
+            blend(group.dtype, &targets, &parts, &mut write)?;
         }
     }
+}
 
-    /// Makes what some streams lack in a window.
-    fn align_window(
-        &self,
-        dtype: DType,
-        sample: &Anchored<'_>,
-        lacking: &[(usize, &[Between])],
-        write: &mut impl FnMut(usize, Between, &[u8]),
-    ) -> Result<()> {
-        let mut steps: Vec<usize> =
-            lacking.iter().flat_map(|(_, places)| places.iter().map(|place| place.step)).collect();
-        steps.sort_unstable();
-        steps.dedup();
-        let key =
-            |number: usize| self.keys.get(number).ok_or_else(|| Error::invalid("streams", "there is no such key"));
-        let (mut views, mut targets, mut width) = (Vec::with_capacity(lacking.len()), Vec::new(), 0);
-        for &(number, places) in lacking {
-            let key = key(number)?;
-            views.push(self.samples_around(number, key, dtype, sample, places)?);
-            width += key.width();
-            // The same for all.
-            targets.clear();
-            let offset = |&step: &usize| key.offsets.get(step).copied().unwrap_or(0);
-            targets.extend(steps.iter().map(|step| sample.time.saturating_add(offset(step))));
+/// Takes the streams that the next call aligns: those that lack the same steps of the first window that is left.
+fn next_call<'b>(left: &mut [Lacking<'b>]) -> Vec<Lacking<'b>> {
+    let window = left.iter().filter_map(|(_, places)| places.first()).map(|place| place.window).min();
+    let (mut together, mut steps): (Vec<Lacking<'b>>, &[Between]) = (Vec::with_capacity(left.len()), &[]);
+    for (number, places) in left {
+        let (own, later) = places.split_at(places.iter().take_while(|place| Some(place.window) == window).count());
+        let is_alike = own.iter().map(|place| place.step).eq(steps.iter().map(|place| place.step));
+        if own.is_empty() || !(is_alike || steps.is_empty()) {
+            continue;
         }
-        let mut streams = Vec::with_capacity(lacking.len());
-        for ((values, times), &(number, _)) in views.iter().zip(lacking) {
-            streams.push(Stream { method: key(number)?.between.clone(), ..Stream::new(values, times) });
-        }
-        let op = Fuse { check: false, ..Fuse::new(streams, TensorRef::from_slice(&targets, &[targets.len()])?) };
-        let mut results = robocache::run(&op)?;
-        let rows = results.first_mut().map(bytes_mut).unwrap_or_default();
-        let mut column = 0;
-        for &(number, places) in lacking {
-            let own = key(number)?.row_bytes();
-            for &place in places {
-                let row = steps.binary_search(&place.step).unwrap_or(0) * width * dtype.size();
-                write(number, place, rows.get(row + column..row + column + own).unwrap_or_default());
-            }
-            column += own;
-        }
-        Ok(())
+        (steps, *places) = (own, later);
+        together.push((*number, own));
     }
+    together
+}
 
-    /// The samples of a stream that these places can need, and their stamps.
-    fn samples_around<'w>(
-        &self,
-        number: usize,
-        key: &Key,
-        dtype: DType,
-        sample: &Anchored<'w>,
-        places: &[Between],
-    ) -> Result<(TensorRef<'w>, TensorRef<'w>)> {
-        let missing = || Error::new(ErrorKind::CorruptData, format!("{:?}: samples are missing", key.name));
-        let rows = sample.view.rows.get(number).ok_or_else(missing)?;
-        let (first, last) = places
+/// A stream of a call.
+struct Part<'a> {
+    number: usize,
+    name: &'a str,
+    method: &'a Methods,
+    /// Bytes of a sample.
+    row: usize,
+    rows: Rows<'a>,
+    places: &'a [Between],
+}
+
+impl<'a> Part<'a> {
+    /// The samples that its places can need, and their stamps.
+    fn samples(&self, dtype: DType) -> Result<(TensorRef<'a>, TensorRef<'a>)> {
+        let missing = || Error::new(ErrorKind::CorruptData, format!("{:?}: samples are missing", self.name));
+        let (first, last) = self
+            .places
             .iter()
             .fold((usize::MAX, 0), |(first, last), place| (first.min(place.before), last.max(place.before)));
-        let curved = key.method.iter().any(|span| span.method == Interpolation::Cubic);
-        let (start, end) = needed(rows.times, first, last, curved);
-        let own = key.row_bytes();
-        let times = rows.times.get(start..end).ok_or_else(missing)?;
-        let values = rows.values.get(start * own..end * own).ok_or_else(missing)?;
-        let layout = Layout::contiguous(&[times.len(), own / dtype.size()], dtype)?;
-        // SAFETY: as many bytes as the layout has, of memory that is mapped for as long as the view.
+        let is_curved = match self.method {
+            Methods::One(method) => *method == Method::Cubic,
+            Methods::Ranges(ranges) => ranges.iter().any(|range| range.method == Method::Cubic),
+        };
+        let (start, end) = needed(self.rows.times, first, last, is_curved);
+        let times = self.rows.times.get(start..end).ok_or_else(missing)?;
+        let values = self.rows.values.get(start * self.row..end * self.row).ok_or_else(missing)?;
+        let layout = Layout::contiguous(&[times.len(), self.row / dtype.size()], dtype)?;
+        // SAFETY: as many bytes as the layout has, borrowed for as long as the view; groups are of no bools.
         let values = unsafe { TensorRef::from_raw(values.as_ptr(), dtype, Device::Cpu, layout)? };
         Ok((values, TensorRef::from_slice(times, &[times.len()])?))
+    }
+}
+
+/// Aligns streams at the targets, one for each of their places.
+fn blend(
+    dtype: DType,
+    targets: &[i64],
+    parts: &[Part<'_>],
+    write: &mut impl FnMut(usize, Between, &[u8]),
+) -> Result<()> {
+    let samples = parts.iter().map(|part| part.samples(dtype)).collect::<Result<Vec<_>>>()?;
+    let mut streams = Vec::with_capacity(parts.len());
+    for (part, (values, times)) in parts.iter().zip(&samples) {
+        streams.push(Stream { name: Some(part.name), method: part.method.clone(), ..Stream::new(values, times) });
+    }
+    let op = Fuse { check: false, ..Fuse::new(streams, TensorRef::from_slice(targets, &[targets.len()])?) };
+    let mut results = robocache::run(&op)?;
+    let rows = results.first_mut().map(bytes_mut).unwrap_or_default();
+    let whole: usize = parts.iter().map(|part| part.row).sum();
+    let mut column = 0;
+    for part in parts {
+        for (at, &place) in part.places.iter().enumerate() {
+            let start = at * whole + column;
+            write(part.number, place, rows.get(start..start + part.row).unwrap_or_default());
+        }
+        column += part.row;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(window: usize, step: usize, before: usize) -> Between {
+        Between { window, step, before }
+    }
+
+    #[test]
+    fn a_call_is_of_one_window_and_the_same_steps() {
+        let lists = [
+            vec![place(0, 1, 5), place(0, 2, 5), place(3, 0, 9)],
+            vec![place(0, 2, 7), place(3, 0, 1)],
+            vec![],
+            vec![place(0, 1, 2), place(0, 2, 3), place(2, 4, 0)],
+        ];
+        let mut left: Vec<Lacking<'_>> = lists.iter().map(Vec::as_slice).enumerate().collect();
+        let mut calls = Vec::new();
+        loop {
+            let call = next_call(&mut left);
+            let Some(first) = call.first() else { break };
+            let steps: Vec<usize> = first.1.iter().map(|place| place.step).collect();
+            calls.push((first.1[0].window, steps, call.iter().map(|(number, _)| *number).collect::<Vec<_>>()));
+        }
+        let expected =
+            [(0, vec![1, 2], vec![0, 3]), (0, vec![2], vec![1]), (2, vec![4], vec![3]), (3, vec![0], vec![0, 1])];
+        assert_eq!(calls, expected);
+        assert!(left.iter().all(|(_, places)| places.is_empty()));
+    }
+
+    #[test]
+    fn streams_of_a_call_have_their_own_clocks_widths_and_methods() {
+        let bytes = |values: &[f32]| values.iter().flat_map(|value| value.to_ne_bytes()).collect::<Vec<u8>>();
+        let floats = |row: &[u8]| row.chunks(4).map(|x| f32::from_ne_bytes(x.try_into().unwrap())).collect::<Vec<_>>();
+        let aligned = |values: &[f32]| {
+            // A vector of bytes may begin anywhere.
+            let mut room = vec![0u8; values.len() * 4 + 8];
+            let start = room.as_ptr().align_offset(8);
+            room[start..start + values.len() * 4].copy_from_slice(&bytes(values));
+            (room, start..start + values.len() * 4)
+        };
+        // Every 10 and every 4, two columns and one.
+        let (slow_times, quick_times) = ([0, 10, 20, 30], [0i64, 4, 8, 12, 16, 20]);
+        let (slow, slow_at) = aligned(&[0.0, 1.0, 10.0, 3.0, 20.0, 1.0, 30.0, 5.0]);
+        let (quick, quick_at) = aligned(&[0.0, 4.0, 8.0, 12.0, 16.0, 20.0]);
+        let (linear, previous) = (Methods::One(Method::Linear), Methods::One(Method::Previous));
+        let part = |number, row, method, times, values, places| Part {
+            number,
+            name: "stream",
+            method,
+            row,
+            rows: Rows { times, values },
+            places,
+        };
+        let parts = [
+            part(4, 8, &linear, &slow_times[..], &slow[slow_at], &[place(0, 0, 0), place(0, 3, 1)][..]),
+            part(9, 4, &previous, &quick_times[..], &quick[quick_at], &[place(0, 0, 1), place(0, 3, 4)][..]),
+        ];
+        let mut written = Vec::new();
+        let mut write = |number, place: Between, row: &[u8]| written.push((number, place.step, floats(row)));
+        blend(DType::F32, &[5, 18], &parts, &mut write).unwrap();
+        let expected = [(4, 0, vec![5.0, 2.0]), (4, 3, vec![18.0, 1.4]), (9, 0, vec![4.0]), (9, 3, vec![16.0])];
+        assert_eq!(written, expected);
+    }
+
+    #[test]
+    fn samples_that_a_stream_does_not_have_are_an_error_with_its_name() {
+        let places = [place(0, 0, 3)];
+        let (method, rows) = (Methods::One(Method::Linear), Rows { times: &[0, 1, 2], values: &[0; 12] });
+        let part = Part { number: 0, name: "arm", method: &method, row: 4, rows, places: &places };
+        let error = blend(DType::F32, &[1], &[part], &mut |_, _, _| {}).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::CorruptData);
+        assert!(error.to_string().contains("\"arm\""), "{error}");
     }
 }

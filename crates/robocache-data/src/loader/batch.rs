@@ -246,6 +246,8 @@ impl Windows {
             let at = match (place, key.picks()) {
                 (Place::At(at) | Place::Outside(at), _) => at,
                 (Place::After(before), Some(method)) => pick(times, target, before, method),
+                // Nothing lies between pictures, whatever a cache says.
+                (Place::After(before), None) if key.is_picture() => before,
                 (Place::After(before), None) => {
                     guess = before;
                     lacks(step, before);

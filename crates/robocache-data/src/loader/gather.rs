@@ -1,10 +1,10 @@
 //! One step of a window: where a target lies among the samples, and which of them it is.
 
 use robocache::DType;
+use robocache::ops::resample::Method;
 use robocache::tensor::{F8E4M3, F8E5M2};
 
 use super::spec::Key;
-use crate::model::Interpolation;
 
 /// Where a target lies among stamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,22 +39,22 @@ pub(crate) fn find(times: &[i64], target: i64, tolerance: u64, guess: usize) -> 
         return Some(Place::At(times.partition_point(|&time| time <= stamp) - 1));
     }
     Some(match before {
-        None => Place::Outside(0),
+        None => Place::Outside(after_equals(times, 0) - 1),
         Some(before) if before == last => Place::Outside(last),
         Some(before) => Place::After(before),
     })
 }
 
 /// The sample that a method without blending takes between two.
-pub(crate) fn pick(times: &[i64], target: i64, before: usize, method: Interpolation) -> usize {
+pub(crate) fn pick(times: &[i64], target: i64, before: usize, method: Method) -> usize {
     // Duplicates of the stamp that come earlier count as absent.
     let after = || after_equals(times, before + 1) - 1;
     match method {
-        Interpolation::Nearest => {
+        Method::Nearest => {
             let distance = |at: usize| times.get(at).map_or(u64::MAX, |&time| time.abs_diff(target));
             if distance(before + 1) < distance(before) { after() } else { before }
         }
-        Interpolation::Next => after(),
+        Method::Next => after(),
         _ => before,
     }
 }
@@ -141,6 +141,11 @@ mod tests {
             assert_eq!(find(32), Place::Outside(4));
         }
         assert_eq!(find(&[], 0, 1, 0), None);
+        // Also of those at either end.
+        for guess in [0, 3, 99] {
+            assert_eq!(find(&[10, 10, 10, 20, 20], 5, 1, guess), Some(Place::Outside(2)));
+            assert_eq!(find(&[10, 10, 10, 20, 20], 25, 1, guess), Some(Place::Outside(4)));
+        }
     }
 
     #[test]
@@ -157,17 +162,17 @@ mod tests {
     #[test]
     fn the_nearer_sample_and_the_earlier_of_two() {
         let times = [0, 10];
-        assert_eq!(pick(&times, 5, 0, Interpolation::Nearest), 0);
-        assert_eq!(pick(&times, 6, 0, Interpolation::Nearest), 1);
-        assert_eq!(pick(&times, 9, 0, Interpolation::Previous), 0);
+        assert_eq!(pick(&times, 5, 0, Method::Nearest), 0);
+        assert_eq!(pick(&times, 6, 0, Method::Nearest), 1);
+        assert_eq!(pick(&times, 9, 0, Method::Previous), 0);
     }
 
     #[test]
     fn of_equal_stamps_the_last_counts() {
         let times = [0, 0, 10, 10, 10, 20, 20, 30];
-        assert_eq!(pick(&times, 6, 1, Interpolation::Nearest), 4);
-        assert_eq!(pick(&times, 5, 1, Interpolation::Nearest), 1);
-        assert_eq!(pick(&times, 5, 1, Interpolation::Next), 4);
+        assert_eq!(pick(&times, 6, 1, Method::Nearest), 4);
+        assert_eq!(pick(&times, 5, 1, Method::Nearest), 1);
+        assert_eq!(pick(&times, 5, 1, Method::Next), 4);
         // Between 0 and 10, between 10 and 20, between 0 and 30.
         assert_eq!(needed(&times, 1, 1, false), (1, 5));
         assert_eq!(needed(&times, 4, 4, false), (4, 7));

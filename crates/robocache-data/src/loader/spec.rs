@@ -1,11 +1,10 @@
 //! What a sample is made of, as the user asks for it, and which samples there are.
 
-use robocache::ops::resample::Methods;
+use robocache::ops::resample::{ColumnRange, Method, Methods};
 use robocache::{DType, Error, ErrorKind, Result, ensure};
 
-use super::align::methods;
 use crate::cache::{Cache, CachedStream, Encoding};
-use crate::model::{Interpolation, Kind, Span, ensure_spans};
+use crate::model::{Interpolation, Kind, Span, ensure_spans, ensure_whole};
 
 /// Seconds that nanoseconds of 64 bits can tell, 285 years.
 const MOST_SECONDS: f64 = 9e9;
@@ -107,9 +106,7 @@ pub(crate) struct Key {
     pub(crate) offsets: Vec<i64>,
     /// Whether samples have an axis of time.
     pub(crate) has_time: bool,
-    pub(crate) method: Vec<Span>,
-    /// As the engine is told it.
-    pub(crate) between: Methods,
+    pub(crate) method: Methods,
     /// Nanoseconds between two samples that are too many.
     pub(crate) max_gap: Option<i64>,
     pub(crate) scale: Option<Scale>,
@@ -143,9 +140,9 @@ impl Key {
     }
 
     /// The method of all columns, where it is one that takes samples as they are.
-    pub(crate) fn picks(&self) -> Option<Interpolation> {
-        match self.method.as_slice() {
-            [all] if all.method.method().copies() => Some(all.method),
+    pub(crate) fn picks(&self) -> Option<Method> {
+        match self.method {
+            Methods::One(method) if method.copies() => Some(method),
             _ => None,
         }
     }
@@ -249,7 +246,6 @@ fn key(cache: &Cache, stream: &CachedStream, options: &WindowOptions) -> Result<
         shape => shape.to_vec(),
     };
     let late = lateness(&stream.name, options);
-    let method = method(stream, options)?;
     Ok(Key {
         name: stream.name.clone(),
         stream: cache.stream(&stream.name)?,
@@ -257,14 +253,22 @@ fn key(cache: &Cache, stream: &CachedStream, options: &WindowOptions) -> Result<
         // What was measured at the target is stamped later by as much as the sensor is late.
         offsets: seconds.iter().map(|&offset| nanoseconds(offset).saturating_add(late)).collect(),
         has_time: given.is_some(),
-        between: methods(&method),
-        method,
+        method: for_engine(&method(stream, options)?),
         max_gap: value(&options.max_gap, &stream.name).map(|&gap| nanoseconds(gap)),
         meta: stream.clone(),
         scale,
         dtype,
         shape,
     })
+}
+
+/// The same in the words of the engine.
+fn for_engine(spans: &[Span]) -> Methods {
+    let range = |&Span { method, start, end }: &Span| ColumnRange { method: method.method(), start, end };
+    match spans {
+        [all] => Methods::One(all.method.method()),
+        spans => Methods::Ranges(spans.iter().map(range).collect()),
+    }
 }
 
 /// How values between samples are made.
@@ -277,9 +281,9 @@ fn method(stream: &CachedStream, options: &WindowOptions) -> Result<Vec<Span>> {
                 [all] if all.start == 0 && all.end == usize::MAX => vec![Span { end: width, ..*all }],
                 spans => spans.to_vec(),
             };
-            let is_whole = is_picture(stream) || stream.encoding == Encoding::Text;
-            let takes = matches!(spans.as_slice(), [all] if all.method.method().copies());
-            ensure!(takes || !is_whole, "methods", "{name:?}: pictures and text take nearest or previous, for all");
+            if is_picture(stream) || stream.encoding == Encoding::Text {
+                ensure_whole(name, &spans)?;
+            }
             ensure_spans(name, &spans, width, stream.number_type())?;
             spans
         }
