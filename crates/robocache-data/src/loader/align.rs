@@ -134,7 +134,8 @@ impl<'a> Part<'a> {
             Methods::Ranges(ranges) => ranges.iter().any(|range| range.method == Method::Cubic),
         };
         let (start, end) = needed(self.rows.times, first, last, is_curved);
-        let times = self.rows.times.get(start..end).ok_or_else(missing)?;
+        // What lies between samples has two of them, at least.
+        let times = self.rows.times.get(start..end).filter(|times| times.len() > 1).ok_or_else(missing)?;
         let values = self.rows.values.get(start * self.row..end * self.row).ok_or_else(missing)?;
         let layout = Layout::contiguous(&[times.len(), self.row / dtype.size()], dtype)?;
         // SAFETY: as many bytes as the layout has, borrowed for as long as the view; groups are of no bools.
@@ -224,9 +225,10 @@ mod tests {
             rows: Rows { times, values },
             places,
         };
+        let (slow_places, quick_places) = ([place(0, 0, 0), place(0, 3, 1)], [place(0, 0, 1), place(0, 3, 4)]);
         let parts = [
-            part(4, 8, &linear, &slow_times[..], &slow[slow_at], &[place(0, 0, 0), place(0, 3, 1)][..]),
-            part(9, 4, &previous, &quick_times[..], &quick[quick_at], &[place(0, 0, 1), place(0, 3, 4)][..]),
+            part(4, 8, &linear, &slow_times[..], &slow[slow_at], &slow_places[..]),
+            part(9, 4, &previous, &quick_times[..], &quick[quick_at], &quick_places[..]),
         ];
         let mut written = Vec::new();
         let mut write = |number, place: Between, row: &[u8]| written.push((number, place.step, floats(row)));
