@@ -5,6 +5,8 @@ Needs NumPy and torch only, so that scripts outside of pytest can use it too.
 
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
 import torch
 
@@ -15,6 +17,11 @@ from generate import random_stamps, random_targets
 # the columns side by side, "any" permutes the axes and steps over elements as well.
 LAYOUTS = ("plain", "offset", "rows apart", "any")
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def seeded(*parts: object) -> np.random.Generator:
+    """Numbers that are the same in every run, and others for other words."""
+    return np.random.default_rng(zlib.crc32(" ".join(map(str, parts)).encode()))
 
 
 def scatter(x: torch.Tensor, layout: str, rng: np.random.Generator, fill: int = 0xFF):

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import zlib
-
 import numpy as np
 import pytest
 import torch
 
 import oracle
 import robocache as rc
-from agreement import LAYOUTS, assert_same, compare, moved, random_bits, random_call, scatter
+from agreement import (
+    LAYOUTS,
+    assert_same,
+    compare,
+    moved,
+    random_bits,
+    random_call,
+    scatter,
+    seeded,
+)
 from generate import combinations, random_case
 from helpers import COPIED, FLOATS, RARE_INTEGERS, STAMPS, scaled
 
@@ -20,10 +27,6 @@ DEVICE = "cuda"
 DTYPES = tuple(dict.fromkeys((*COPIED, "bfloat16")))
 WIDTHS = (*range(1, 18), 31, 32, 33, 127, 128, 129, 513)
 TENSORS = ("values", "times", "targets", "lengths", "target_lengths")
-
-
-def seeded(*parts: object) -> np.random.Generator:
-    return np.random.default_rng(zlib.crc32(" ".join(map(str, parts)).encode()))
 
 
 def some_layouts(rng: np.random.Generator) -> dict[str, str]:

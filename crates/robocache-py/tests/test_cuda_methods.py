@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import zlib
-
 import numpy as np
 import pytest
 import torch
 
 import robocache as rc
-from agreement import LAYOUTS, assert_same, compare, random_call
+from agreement import LAYOUTS, assert_same, compare, random_call, seeded
 from helpers import FLOATS, STAMPS, scaled
 
 pytestmark = pytest.mark.gpu
@@ -23,8 +21,8 @@ COPIED = (*DTYPES, "bool", "uint8", "int16", "int64")
 CASES = 1000
 
 
-def seeded(*parts: object) -> np.random.Generator:
-    return np.random.default_rng(zlib.crc32(" ".join(map(str, parts)).encode()))
+def to(device: str, value):
+    return value.to(device) if isinstance(value, torch.Tensor) else value
 
 
 def random_sizes(rng: np.random.Generator, unit: int) -> tuple[int, int, int, int]:
@@ -85,10 +83,7 @@ def test_a_thousand_calls_of_fuse(stamps):
             streams.insert(int(rng.integers(len(streams) + 1)), {"dim": int(rng.integers(1, 5))})
         got, want = (
             rc.fuse(
-                [
-                    rc.Stream(**{k: moved(v, device) for k, v in stream.items()})
-                    for stream in streams
-                ],
+                [rc.Stream(**{k: to(device, v) for k, v in stream.items()}) for stream in streams],
                 targets.to(device),
                 extrapolate=extrapolate,
                 return_valid=True,
@@ -98,7 +93,3 @@ def test_a_thousand_calls_of_fuse(stamps):
         )
         for mine, theirs in zip(got, want, strict=True):
             assert_same(mine.cpu(), theirs, (stamps, index, dtype, methods, extrapolate))
-
-
-def moved(value, device: str):
-    return value.to(device) if isinstance(value, torch.Tensor) else value

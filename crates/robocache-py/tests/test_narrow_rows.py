@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import robocache as rc
-from agreement import compare, random_call
+from agreement import compare, random_call, seeded
 from helpers import STAMPS, scaled
-from test_cuda_agreement import DEVICE, seeded, some_layouts
+from test_cuda_agreement import DEVICE, some_layouts
 
 pytestmark = pytest.mark.gpu
 

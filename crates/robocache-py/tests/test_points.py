@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import zlib
-
 import numpy as np
 import pytest
 import torch
 
 import cloud_oracle
 import robocache as rc
-from agreement import LAYOUTS, moved, scatter
+from agreement import LAYOUTS, moved, scatter, seeded
 from cases_clouds import GRID
 from helpers import FLOATS, assert_same_bits, dtype_of, on, scaled, to_numpy, to_torch
 from refusal import assert_refused
 
 HUGE = {"origin": (-1, -1, -1), "voxel_size": 1e-5, "shape": (1 << 20, 1 << 20, 1 << 20)}
 SIZES = (0, 1, 15, 16, 17, 127, 128, 129, 4095, 4096, 4097)
-
-
-def seeded(*parts: object) -> np.random.Generator:
-    return np.random.default_rng(zlib.crc32(" ".join(map(str, parts)).encode()))
 
 
 def sparse_oracle(points, lengths, grid):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import zlib
 
 import numpy as np
 import pytest
@@ -11,16 +10,12 @@ import torch
 
 import cloud_oracle
 import robocache as rc
-from agreement import LAYOUTS, moved, scatter
+from agreement import LAYOUTS, moved, scatter, seeded
 from cases_clouds import GRID, assert_grid
 from generate import random_values
 from helpers import FLOATS, assert_same_bits, dtype_of, on, scaled, to_numpy, to_torch
 
 REDUCES = ("occupancy", "count", "sum", "mean", "max", "min")
-
-
-def seeded(*parts: object) -> np.random.Generator:
-    return np.random.default_rng(zlib.crc32(" ".join(map(str, parts)).encode()))
 
 
 def random_call(rng: np.random.Generator, kind: str, reduce: str) -> tuple[dict, dict]:
