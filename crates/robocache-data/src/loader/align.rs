@@ -70,24 +70,18 @@ impl Windows {
         let mut targets = Vec::new();
         loop {
             let together = next_call(&mut left);
-            let Some(&(_, places)) = together.first() else { return Ok(()) };
-            let Some(sample) = places.first().and_then(|place| samples.get(place.window)) else { return Ok(()) };
+            let Some(&(_, places @ [first, ..])) = together.first() else { return Ok(()) };
+            let sample =
+                samples.get(first.window).ok_or_else(|| Error::invalid("sample", "there is no such window"))?;
             work.check()?;
             targets.clear();
             let offset = |place: &Between| group.offsets.get(place.step).copied().unwrap_or(0);
             targets.extend(places.iter().map(|place| sample.time.saturating_add(offset(place))));
             let mut parts = Vec::with_capacity(together.len());
             for &(number, places) in &together {
-                if let (Some(key), Some(&rows)) = (self.keys.get(number), sample.view.rows.get(number)) {
-                    parts.push(Part {
-                        number,
-                        name: &key.name,
-                        method: &key.method,
-                        row: key.row_bytes(),
-                        rows,
-                        places,
-                    });
-                }
+                let known = self.keys.get(number).zip(sample.view.rows.get(number));
+                let (key, &rows) = known.ok_or_else(|| Error::invalid("streams", "there is no such stream"))?;
+                parts.push(Part { number, name: &key.name, method: &key.method, row: key.row_bytes(), rows, places });
             }
             blend(group.dtype, &targets, &parts, &mut write)?;
         }
