@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::coverage::executables;
 use crate::files;
+use crate::kernels;
 use crate::process::{self, Outcome};
 use crate::python::{self, EXTENSION_FILE, SOURCES, Venv};
 use crate::test;
@@ -23,21 +24,27 @@ const VENDORED: [(&str, &str); 8] = [
     ("hypothesis", "hypothesis"),
     ("sortedcontainers", "sortedcontainers"),
 ];
+/// Where `run.sh` finds compiled kernels, if there are some.
+const CUBINS: &str = "cubins.tar.xz";
 /// Folders that are taken as they are, and where they go.
 const FOLDERS: [(&str, &str); 3] = [("crates/robocache-py/tests", "tests"), ("testdata", "testdata"), ("lab", "lab")];
 
 pub(crate) fn command(workspace: &Workspace, args: &[String]) -> Result<Outcome, String> {
-    let (python, rest) = match args {
-        [flag, version, rest @ ..] if flag == "--python" => (version.as_str(), rest),
-        rest => (PYTHON, rest),
-    };
+    let (mut python, mut cubins, mut rest) = (PYTHON, None, args);
+    loop {
+        (python, cubins, rest) = match rest {
+            [flag, version, rest @ ..] if flag == "--python" => (version.as_str(), cubins, rest),
+            [flag, arch, rest @ ..] if flag == "--cubins" => (python, Some(arch.as_str()), rest),
+            _ => break,
+        };
+    }
     let dir = match rest {
         [] => workspace.target.join("gpu-bundle"),
         [dir] if !dir.starts_with('-') => workspace.root.join(dir),
-        _ => return Err("gpu-bundle: takes --python VERSION and one folder".to_owned()),
+        _ => return Err("gpu-bundle: takes --python VERSION, --cubins ARCH and one folder".to_owned()),
     };
     let bundle = Bundle { workspace, dir };
-    bundle.make(python)?;
+    bundle.make(python, cubins)?;
     let bytes = files::size(&bundle.dir);
     println!("{}: {:.1} MiB", workspace.show(&bundle.dir), bytes as f64 / f64::from(1 << 20));
     if bytes > LARGEST {
@@ -52,7 +59,7 @@ struct Bundle<'a> {
 }
 
 impl Bundle<'_> {
-    fn make(&self, python: &str) -> Result<(), String> {
+    fn make(&self, python: &str, cubins: Option<&str>) -> Result<(), String> {
         files::make_dir(&self.dir)?;
         let venv = Venv::ensure(self.workspace)?;
         self.package(&venv)?;
@@ -64,6 +71,7 @@ impl Bundle<'_> {
         // Carries the settings of pytest.
         files::copy(&self.workspace.root.join("pyproject.toml"), &self.dir.join("pyproject.toml"))?;
         self.vendor(&venv, python)?;
+        self.cubins(&venv, cubins)?;
         files::write(&self.dir.join("bundle.txt"), &self.facts(python))?;
         let script = self.dir.join("run.sh");
         files::write(&script, include_str!("gpu_run.sh"))?;
@@ -110,6 +118,20 @@ impl Bundle<'_> {
             self.copy_stripped(program, &folder.join(without_hash(&name)))?;
         }
         Ok(())
+    }
+
+    /// All kernels, compiled for one architecture: work that a GPU machine, where time is dear, then need not do. Packed, since
+    /// each file holds the source that it was made from. Kept in the target folder like other results of compilers.
+    fn cubins(&self, venv: &Venv, architecture: Option<&str>) -> Result<(), String> {
+        let packed = self.dir.join(CUBINS);
+        if packed.exists() {
+            std::fs::remove_file(&packed).map_err(|e| format!("{e}: {}", packed.display()))?;
+        }
+        let Some(architecture) = architecture else { return Ok(()) };
+        let folder = self.workspace.target.join("gpu-cubins");
+        kernels::keep(self.workspace, venv, architecture, &folder)?;
+        let mut tar = venv.python(self.workspace);
+        process::run(tar.args(["-m", "tarfile", "-c"]).arg(packed).arg(".").current_dir(folder))
     }
 
     /// Debug information is most of a program. Without the tool that removes it, it stays.

@@ -36,6 +36,13 @@ print(next((f for w in wheels for p in sys.path for f in glob.glob(f"{p or '.'}/
 END
 )
 
+# Kernels that were compiled for this GPU, if the bundle has some. The folder must be the user's own.
+if [ -f "$here/cubins.tar.xz" ] && [ -z "${ROBOCACHE_CUBIN_DIR:-}" ]; then
+    ROBOCACHE_CUBIN_DIR=$(mktemp -d)
+    export ROBOCACHE_CUBIN_DIR
+    "$python" -m tarfile -e "$here/cubins.tar.xz" "$ROBOCACHE_CUBIN_DIR"
+fi
+
 part "machine"
 {
     uname -srm

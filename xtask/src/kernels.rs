@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use crate::files;
-use crate::process::Outcome;
+use crate::process::{self, Outcome};
 use crate::python::Venv;
 use crate::workspace::Workspace;
 
@@ -41,6 +41,14 @@ pub(crate) fn compile(workspace: &Workspace, venv: &Venv, architectures: &[Strin
     println!("{}", summary(&table));
     println!("the whole table: {}", workspace.show(&file));
     if output.status.success() { Ok(()) } else { Err("not every kernel compiles without spills".to_owned()) }
+}
+
+/// Compiles all kernels for one architecture into a folder, where the engine looks if it is told to.
+pub(crate) fn keep(workspace: &Workspace, venv: &Venv, architecture: &str, folder: &Path) -> Result<(), String> {
+    let mut cargo = workspace.cargo();
+    cargo.args(["run", "--release", "--quiet", "--package", "robocache", "--example", "kernels", "--"]);
+    cargo.args([architecture, "--keep"]).env("ROBOCACHE_NVRTC", nvrtc(venv)?).env("ROBOCACHE_CUBIN_DIR", folder);
+    process::run(&mut cargo)
 }
 
 /// `ROBOCACHE_NVRTC`, or that of a wheel in the environment; torch brings one.

@@ -33,10 +33,11 @@ Tasks of the RoboCache workspace
   cargo xtask kernels [ARCH...]
         Compiles every CUDA kernel with the NVRTC of target/venv, for all architectures or those
         named (such as 90); fails on spills. The table is target/kernels.txt. Needs no GPU.
-  cargo xtask gpu-bundle [--python 3.12] [DIR]
+  cargo xtask gpu-bundle [--python 3.12] [--cubins ARCH] [DIR]
         Packs package, tests, lab and data into DIR (target/gpu-bundle) for a GPU machine without
         Rust and network; there, `run.sh OUTDIR` runs the tests. Packages that may be missing
-        there are for that version of Python.
+        there are for that version of Python. With an architecture (such as 90) all kernels come
+        along compiled for it.
   cargo xtask coverage [--install-tools] [--html] [-- PYTEST ARGS]
         Line coverage of the Rust code under the Rust and the Python tests; fails under 80 %.
   cargo xtask lab NAME [ARGS]

@@ -2,7 +2,8 @@
 //! static shared memory than launches leave room for.
 //! Needs NVRTC, but neither a driver nor a GPU: `cargo xtask kernels`.
 //!
-//! Arguments: architectures such as `90`, and parts of names such as `fuse_lean`; all without any.
+//! Arguments: architectures such as `90`, and parts of names such as `fuse_lean`; all without any. With `--keep` the
+//! cubins go to `ROBOCACHE_CUBIN_DIR`, for machines that are to compile nothing, and nothing is told about them.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -46,8 +47,10 @@ fn usage(log: &str, cubin: usize, took: Duration) -> Usage {
 }
 
 fn main() -> ExitCode {
-    let (wanted, names): (Vec<String>, Vec<String>) =
+    let (wanted, mut names): (Vec<String>, Vec<String>) =
         std::env::args().skip(1).partition(|text| text.parse::<u32>().is_ok());
+    let keep = names.iter().any(|name| name == "--keep");
+    names.retain(|name| name != "--keep");
     let wanted: Vec<u32> = wanted.iter().filter_map(|text| text.parse().ok()).collect();
     let architectures = if wanted.is_empty() { ARCHITECTURES.to_vec() } else { wanted };
     let mut variants = KernelVariant::all();
@@ -58,6 +61,12 @@ fn main() -> ExitCode {
     let work = || {
         while let Some(&(variant, arch)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
             let name = variant.name();
+            if keep {
+                if let (Err(error), Ok(mut failures)) = (variant.cubin(arch, ANY_CUDA), failures.lock()) {
+                    failures.push(format!("sm_{arch}: {error}"));
+                }
+                continue;
+            }
             let started = Instant::now();
             let failure = match variant.compile(arch, ANY_CUDA, true) {
                 Err(error) => Some(format!("sm_{arch}: {error}")),
@@ -89,15 +98,19 @@ fn main() -> ExitCode {
             scope.spawn(work);
         }
     });
+    let failures = failures.into_inner().unwrap_or_default();
+    for failure in &failures {
+        eprintln!("{failure}");
+    }
+    if keep {
+        println!("{} of {} cubins kept", jobs.len() - failures.len(), jobs.len());
+        return if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
     let results = results.into_inner().unwrap_or_default();
     println!("{:<40} {:>5} {:>9} {:>6} {:>8} {:>6}", "kernel", "arch", "registers", "spills", "cubin", "ms");
     for ((name, arch), usage) in &results {
         let (Usage { registers, spills, cubin, .. }, ms) = (usage, usage.took.as_millis());
         println!("{name:<40} {arch:>5} {registers:>9} {spills:>6} {cubin:>8} {ms:>6}");
-    }
-    let failures = failures.into_inner().unwrap_or_default();
-    for failure in &failures {
-        eprintln!("{failure}");
     }
     println!(
         "kernels: {} variants, {} architectures, {} compiled, {} failed",

@@ -85,7 +85,12 @@ impl KernelVariant {
 
     /// The cubin for a GPU, from the disk if it was compiled before.
     pub(super) fn cubin_for(&self, info: &GpuInfo, newest_cuda: i32) -> Result<Vec<u8>> {
-        let architecture = info.capability.0 * 10 + info.capability.1;
+        self.cubin(info.capability.0 * 10 + info.capability.1, newest_cuda)
+    }
+
+    /// As [`KernelVariant::compile`], from the disk if it was compiled before, and kept there for processes that want it
+    /// later, on machines with the same version of NVRTC too.
+    pub fn cubin(&self, architecture: u32, newest_cuda: i32) -> Result<Vec<u8>> {
         let name = self.name();
         let version = nvrtc(newest_cuda)?.cuda_version();
         let mut key = format!("nvrtc {version}\n{}\n", self.options(architecture, &name, false).join(" ")).into_bytes();
