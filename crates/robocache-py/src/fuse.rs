@@ -6,27 +6,25 @@ use pyo3::types::{PyList, PyTuple};
 use robocache::ops::Fuse;
 use robocache::ops::fuse::{MOST_STREAMS, Stream as EngineStream, label};
 use robocache::{Context, DType, Device, Error, ErrorKind, Op, Result, ensure, prepare};
+use smallvec::SmallVec;
 
 use crate::cuda::Stream;
-use crate::input::Input;
+use crate::input::Inputs;
 use crate::resample::{ScaleInput, extrapolate_of, method_of};
 use crate::torch::is_of;
+use crate::torch_op::Tensors;
 use crate::{errors, options, output, torch_op};
 
-/// A `robocache.Stream`, and its tensors, kept for the call.
-struct FuseStream<'py> {
+/// A `robocache.Stream` before anything of it is described.
+struct Told<'py> {
     parts: Bound<'py, PyTuple>,
+    /// Those of the parts that may be some.
+    tensors: Tensors<'py>,
     dim: Option<usize>,
     name: Option<String>,
-    values: Option<Input<'py>>,
-    times: Option<Input<'py>>,
-    /// Apart, since few have some.
-    lengths: Option<Box<Input<'py>>>,
-    scale: Option<ScaleInput<'py>>,
 }
 
-impl<'py> FuseStream<'py> {
-    /// None of its tensors is described yet.
+impl<'py> Told<'py> {
     fn of(stream: &Bound<'py, PyAny>) -> Result<Self> {
         let parts = torch_op::parts_of(stream)
             .ok_or_else(|| Error::invalid("streams", "expected a Stream that was made by its own class"))?;
@@ -37,53 +35,64 @@ impl<'py> FuseStream<'py> {
         Ok(Self {
             dim: part(&parts, 6).map(|dim| options::whole("dim", &dim, 0)).transpose()?,
             name: part(&parts, 7).map(text).transpose()?,
+            tensors: torch_op::tensors_of(&parts),
             parts,
-            values: None,
-            times: None,
-            lengths: None,
-            scale: None,
         })
     }
+}
 
-    fn describe_values(&mut self) -> Result<()> {
-        if let Some(values) = part(&self.parts, 0) {
-            self.values = Some(Input::new("values", &values)?);
-        }
-        Ok(())
+/// Where the tensors of a stream are among the call's inputs.
+#[derive(Default)]
+struct Places<'py> {
+    values: Option<usize>,
+    times: Option<usize>,
+    lengths: Option<usize>,
+    scale: Option<ScaleInput<'py>>,
+}
+
+impl<'py> Told<'py> {
+    /// Describes the values, which decide about the stream of the GPU.
+    fn add_values(&self, inputs: &mut Inputs<'py>) -> Result<Places<'py>> {
+        let [values, ..] = &self.tensors;
+        let values = values.as_ref().map(|values| inputs.add("values", values, None)).transpose()?;
+        Ok(Places { values, ..Places::default() })
     }
 
     /// Describes the other tensors; `device` is where the values would be if it has none.
-    fn describe_others(&mut self, device: Device, stream: &Stream) -> Result<()> {
-        if let Some(times) = part(&self.parts, 1) {
-            self.times = Some(Input::on_stream("times", &times, stream)?);
+    fn add_others(
+        &self,
+        places: &mut Places<'py>,
+        device: Device,
+        inputs: &mut Inputs<'py>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let [_, times, lengths, scale] = &self.tensors;
+        places.times = inputs.add_optional("times", times.as_ref(), stream)?;
+        places.lengths = inputs.add_optional("lengths", lengths.as_ref(), stream)?;
+        if scale.is_some() {
+            let device = places.values.map_or(device, |values| inputs.get(values).device());
+            places.scale = ScaleInput::of(scale.as_ref(), device, stream)?;
         }
-        if let Some(lengths) = part(&self.parts, 4) {
-            self.lengths = Some(Box::new(Input::on_stream("lengths", &lengths, stream)?));
-        }
-        let device = self.values.as_ref().map_or(device, Input::device);
-        self.scale = ScaleInput::of(part(&self.parts, 5).as_deref(), device, stream)?;
         Ok(())
     }
 
-    fn engine(&self) -> Result<EngineStream<'_>> {
-        let samples = match (&self.values, &self.times) {
-            (Some(values), Some(times)) => Some((values.view(), times.view())),
-            _ => None,
-        };
-        if let (Some((values, _)), Some(dim)) = (&samples, self.dim)
-            && values.shape().last() != Some(&dim)
+    fn engine<'a>(&'a self, places: &'a Places<'py>, inputs: &'a Inputs<'py>) -> Result<EngineStream<'a>> {
+        let Self { parts, dim, name, .. } = self;
+        let samples = inputs.view(places.values).zip(inputs.view(places.times));
+        if let (Some((values, _)), Some(dim)) = (&samples, dim)
+            && values.shape().last() != Some(dim)
         {
             let shape = values.shape();
             return Err(Error::invalid("dim", format!("says {dim} columns, but values have shape {shape:?}")));
         }
         Ok(EngineStream {
-            name: self.name.as_deref(),
+            name: name.as_deref(),
             samples,
-            method: method_of(part(&self.parts, 2).as_deref())?,
-            max_gap: options::seconds("max_gap", part(&self.parts, 3).as_deref())?,
-            lengths: self.lengths.as_deref().map(Input::view),
-            scale: self.scale.as_ref().map(ScaleInput::view),
-            dim: self.dim.unwrap_or(0),
+            method: method_of(part(parts, 2).as_deref())?,
+            max_gap: options::seconds("max_gap", part(parts, 3).as_deref())?,
+            lengths: inputs.view(places.lengths),
+            scale: places.scale.as_ref().map(ScaleInput::view),
+            dim: dim.unwrap_or(0),
         })
     }
 }
@@ -139,59 +148,68 @@ pub(crate) fn fuse<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = targets.py();
     let fail = |error: Error| errors::to_python(py, &error.op(Fuse::NAME));
-    let mut list = list_of(streams).map_err(fail)?;
-    let parts = list.iter().map(|stream| &stream.parts);
-    if let Some(unseen) = torch_op::must_see_streams(parts, targets, [target_lengths, out])? {
-        return Ok(unseen);
-    }
-    // Puts the name of a stream before what was refused about it.
-    let blame = |list: &[FuseStream<'_>], (index, refused): (usize, Error)| {
-        fail(refused.within(&label(list.iter().map(|stream| stream.name.as_deref()), index)))
-    };
-    let mut streams = list.iter_mut().enumerate();
-    let described = streams.try_for_each(|(index, stream)| stream.describe_values().map_err(|error| (index, error)));
-    described.map_err(|refused| blame(&list, refused))?;
-    let targets = Input::new("targets", targets).map_err(fail)?;
-    // The first data argument decides about the framework and the stream of the GPU.
-    let first = list.iter().find_map(|stream| stream.values.as_ref()).unwrap_or(&targets);
-    let gpu_stream = Stream::of(first, stream).map_err(fail)?;
-    let described = list.iter_mut().enumerate().try_for_each(|(index, stream)| {
-        stream.describe_others(targets.device(), &gpu_stream).map_err(|error| (index, error))
-    });
-    described.map_err(|refused| blame(&list, refused))?;
-    let target_lengths = Input::optional("target_lengths", target_lengths, &gpu_stream).map_err(fail)?;
-    let mut engine = Vec::with_capacity(list.len());
-    for (index, stream) in list.iter().enumerate() {
-        engine.push(stream.engine().map_err(|error| blame(&list, (index, error)))?);
-    }
-    let first = list.iter().find_map(|stream| stream.values.as_ref()).unwrap_or(&targets);
-    let build = || -> Result<_> {
-        options::budget(max_memory)?;
-        options::device(device, first.device())?;
-        Ok(Fuse {
-            extrapolate: extrapolate_of(extrapolate)?,
-            target_lengths: target_lengths.as_ref().map(Input::view).copied(),
-            out_dtype: options::dtype("out_dtype", out_dtype)?,
-            return_valid: options::flag("return_valid", return_valid, false)?,
-            return_age: options::flag("return_age", return_age, false)?,
-            check: options::flag("check", check, true)?,
-            ..Fuse::new(engine, *targets.view())
+    let mut told = SmallVec::new();
+    list_of(streams, &mut told).map_err(fail)?;
+    let tensors = told.iter().map(|stream| &stream.tensors);
+    torch_op::unless_streams_seen(tensors, targets, [target_lengths, out], || {
+        // Puts the name of a stream before what was refused about it.
+        let blame = |index, refused: Error| {
+            fail(refused.within(&label(told.iter().map(|stream| stream.name.as_deref()), index)))
+        };
+        let (mut inputs, mut streams) = (Inputs::new(), SmallVec::<[Places<'_>; 4]>::new());
+        for (index, stream) in told.iter().enumerate() {
+            streams.push(stream.add_values(&mut inputs).map_err(|error| blame(index, error))?);
+        }
+        let targets = inputs.add("targets", targets, None).map_err(fail)?;
+        // The first data argument, which is the targets where there are no values, decides about the framework and the
+        // stream of the GPU.
+        const FIRST: usize = 0;
+        let gpu_stream = Stream::of(inputs.get(FIRST), stream).map_err(fail)?;
+        let with_targets = inputs.get(targets).device();
+        for (index, (stream, places)) in told.iter().zip(&mut streams).enumerate() {
+            let added = stream.add_others(places, with_targets, &mut inputs, &gpu_stream);
+            added.map_err(|error| blame(index, error))?;
+        }
+        let target_lengths = inputs.add_optional("target_lengths", target_lengths, &gpu_stream).map_err(fail)?;
+        let mut engine = Vec::with_capacity(told.len());
+        for (index, (stream, places)) in told.iter().zip(&streams).enumerate() {
+            engine.push(stream.engine(places, &inputs).map_err(|error| blame(index, error))?);
+        }
+        let first = inputs.get(FIRST);
+        let read = || -> Result<_> {
+            options::budget(max_memory)?;
+            options::device(device, first.device())?;
+            Ok((
+                extrapolate_of(extrapolate)?,
+                options::dtype("out_dtype", out_dtype)?,
+                options::flag("return_valid", return_valid, false)?,
+                options::flag("return_age", return_age, false)?,
+                options::flag("check", check, true)?,
+            ))
+        };
+        let (extrapolate, out_dtype, return_valid, return_age, check) = read().map_err(fail)?;
+        let op = Fuse {
+            streams: engine,
+            targets: *inputs.get(targets).view(),
+            extrapolate,
+            target_lengths: inputs.view(target_lengths).copied(),
+            out_dtype,
+            return_valid,
+            return_age,
+            check,
+        };
+        let context = Context { stream: gpu_stream.handle, ..Context::default() };
+        let prepared = match prepare(&op, &context) {
+            Ok(prepared) => prepared,
+            Err(error) => return Err(fail(error)),
+        };
+        let results = output::run(&prepared, first, out, &gpu_stream)?;
+        gpu_stream.keep_alive(inputs.iter())?;
+        Ok(match &results[..] {
+            [] => py.None().into_bound(py),
+            [only] => only.clone(),
+            _ => PyTuple::new(py, results)?.into_any(),
         })
-    };
-    let op = build().map_err(fail)?;
-    let context = Context { stream: gpu_stream.handle, ..Context::default() };
-    let prepared = prepare(&op, &context).map_err(fail)?;
-    let results = output::run(&prepared, first, out, &gpu_stream)?;
-    for stream in &list {
-        gpu_stream.keep_alive(
-            [stream.values.as_ref(), stream.times.as_ref(), stream.lengths.as_deref()].into_iter().flatten(),
-        )?;
-    }
-    gpu_stream.keep_alive([Some(&targets), target_lengths.as_ref()].into_iter().flatten())?;
-    Ok(match &results[..] {
-        [] => py.None().into_bound(py),
-        [only] => only.clone(),
-        _ => PyTuple::new(py, results)?.into_any(),
     })
 }
 
@@ -206,12 +224,11 @@ pub(crate) fn promoted(names: Vec<String>) -> Option<&'static str> {
     Some(all.name())
 }
 
-/// The streams of a list or tuple.
-fn list_of<'py>(streams: &Bound<'py, PyAny>) -> Result<Vec<FuseStream<'py>>> {
+/// Finds the streams of a list or tuple.
+fn list_of<'py>(streams: &Bound<'py, PyAny>, found: &mut SmallVec<[Told<'py>; 4]>) -> Result<()> {
     let py = streams.py();
     let failed = |error: PyErr| errors::from_python(py, ErrorKind::InvalidArgument, "streams", &error);
     let class = torch_op::stream_class(py).map_err(failed)?;
-    let mut found = Vec::new();
     let mut add = |count: usize, item: &Bound<'py, PyAny>| {
         // Before all of them are looked at.
         ensure!(
@@ -223,10 +240,7 @@ fn list_of<'py>(streams: &Bound<'py, PyAny>) -> Result<Vec<FuseStream<'py>>> {
             let (index, name) = (found.len(), options::type_name(item));
             return Err(Error::invalid("streams", format!("expected a Stream at index {index}, got {name}")));
         }
-        if found.is_empty() {
-            found.reserve(count.min(MOST_STREAMS));
-        }
-        found.push(FuseStream::of(item)?);
+        found.push(Told::of(item)?);
         Ok(())
     };
     if let Ok(list) = streams.cast::<PyList>() {
@@ -241,5 +255,5 @@ fn list_of<'py>(streams: &Bound<'py, PyAny>) -> Result<Vec<FuseStream<'py>>> {
         let name = options::type_name(streams);
         return Err(Error::invalid("streams", format!("expected a list of Stream, got {name}")));
     }
-    Ok(found)
+    Ok(())
 }

@@ -1,7 +1,9 @@
 //! Python objects as tensor views.
 
 use pyo3::prelude::*;
-use robocache::{DType, Device, Error, Result, TensorMut, TensorRef};
+use robocache::{DType, Device, Error, OutputSpec, Result, TensorMut, TensorRef};
+
+use smallvec::SmallVec;
 
 use crate::cuda::Stream;
 use crate::{dlpack, numpy, options, torch};
@@ -20,13 +22,11 @@ pub(crate) struct Input<'py> {
     /// The object as it was given.
     pub(crate) object: Bound<'py, PyAny>,
     pub(crate) framework: Framework,
-    /// `'static` stands for as long as this lives: `object` or `_keep` keeps the memory, and only `view` hands it out,
-    /// for shorter.
-    tensor: TensorRef<'static>,
-    read_only: bool,
+    described: Described<'py>,
+    /// All of its memory is 0.
     zeroed: bool,
-    /// The copy that the view is of, or what DLPack lent.
-    _keep: Keep<'py>,
+    /// Its memory was allocated for this call.
+    fresh: bool,
     name: &'static str,
 }
 
@@ -38,31 +38,104 @@ pub(crate) enum Keep<'py> {
 
 /// What a framework module found out about an object.
 pub(crate) struct Described<'py> {
-    /// Of memory that the object or `keep` keeps alive, for [`Input`] alone.
+    /// `'static` stands for as long as the [`Input`] lives: the object or `keep` keeps the memory, and only `view` hands
+    /// it out, for shorter.
     pub(crate) tensor: TensorRef<'static>,
     pub(crate) read_only: bool,
+    /// The copy that the view is of, or what DLPack lent.
     pub(crate) keep: Keep<'py>,
+}
+
+/// The arguments of a call, each described where it stays: to move what was just written takes longer than to write it.
+pub(crate) struct Inputs<'py>(SmallVec<[Input<'py>; 8]>);
+
+impl<'py> Inputs<'py> {
+    pub(crate) fn new() -> Self {
+        Self(SmallVec::new())
+    }
+
+    /// Describes an argument, which will be used on `stream`, unless that is the framework's own; returns its place.
+    pub(crate) fn add(
+        &mut self,
+        name: &'static str,
+        object: &Bound<'py, PyAny>,
+        stream: Option<&Stream>,
+    ) -> Result<usize> {
+        let place = self.0.len();
+        self.0.push(Input::blank(name, object.clone()));
+        self.0[place].describe(stream.map(|stream| stream.handle))?;
+        Ok(place)
+    }
+
+    /// As [`Inputs::add`] for an argument that may be `None`.
+    pub(crate) fn add_optional(
+        &mut self,
+        name: &'static str,
+        object: Option<&Bound<'py, PyAny>>,
+        stream: &Stream,
+    ) -> Result<Option<usize>> {
+        object.map(|object| self.add(name, object, Some(stream))).transpose()
+    }
+
+    /// Adds an output that was just allocated as `spec` says; `zeroed` where all its elements are 0.
+    pub(crate) fn add_fresh(
+        &mut self,
+        spec: &OutputSpec,
+        device: Device,
+        object: Bound<'py, PyAny>,
+        zeroed: bool,
+    ) -> Result<()> {
+        let place = self.0.len();
+        self.0.push(Input { zeroed, fresh: true, ..Input::blank(spec.name, object) });
+        let input = &mut self.0[place];
+        let known = torch::Torch::of(&input.object).and_then(|torch| torch.describe_fresh(&input.object, spec, device));
+        match known {
+            Some(tensor) => (input.described.tensor, input.framework) = (tensor?, Framework::Torch),
+            None => input.describe(None)?,
+        }
+        Ok(())
+    }
+
+    pub(crate) fn get(&self, place: usize) -> &Input<'py> {
+        &self.0[place]
+    }
+
+    /// The view of an argument that may be absent.
+    pub(crate) fn view(&self, place: Option<usize>) -> Option<&TensorRef<'_>> {
+        place.map(|place| self.0[place].view())
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Input<'py>> {
+        self.0.iter()
+    }
+
+    /// The views that ops write to.
+    pub(crate) fn views_mut(&mut self) -> Result<Vec<TensorMut<'_>>> {
+        let mut views = Vec::with_capacity(self.0.len());
+        for input in &mut self.0 {
+            views.push(input.view_mut()?);
+        }
+        Ok(views)
+    }
 }
 
 impl<'py> Input<'py> {
     /// Describes the first data argument without copying where its framework allows it.
     pub(crate) fn new(name: &'static str, object: &Bound<'py, PyAny>) -> Result<Self> {
-        Self::describe(name, object, None)
+        let mut input = Self::blank(name, object.clone());
+        input.describe(None).map(|()| input)
     }
 
     /// Describes a further argument, which will be used on `stream`.
     pub(crate) fn on_stream(name: &'static str, object: &Bound<'py, PyAny>, stream: &Stream) -> Result<Self> {
-        Self::describe(name, object, Some(stream.handle))
+        let mut input = Self::blank(name, object.clone());
+        input.describe(Some(stream.handle)).map(|()| input)
     }
 
-    /// Describes an output that was just allocated; `zeroed` where all its elements are 0.
-    pub(crate) fn fresh(name: &'static str, object: Bound<'py, PyAny>, zeroed: bool) -> Result<Self> {
-        let Some(torch) = torch::Torch::of(&object) else {
-            return Ok(Self { zeroed, ..Self::new(name, &object)? });
-        };
-        let Described { tensor, read_only, keep } =
-            torch.describe_plain(name, &object).map_err(|error| error.argument(name))?;
-        Ok(Self { object, framework: Framework::Torch, tensor, read_only, zeroed, _keep: keep, name })
+    #[inline]
+    fn blank(name: &'static str, object: Bound<'py, PyAny>) -> Self {
+        let described = Described { tensor: TensorRef::nothing(), read_only: false, keep: Keep::Nothing };
+        Self { object, framework: Framework::NumPy, described, zeroed: false, fresh: false, name }
     }
 
     /// As [`Input::on_stream`] for an argument that may be `None`.
@@ -74,56 +147,57 @@ impl<'py> Input<'py> {
         object.map(|object| Self::on_stream(name, object, stream)).transpose()
     }
 
-    fn describe(name: &'static str, object: &Bound<'py, PyAny>, consumer: Option<usize>) -> Result<Self> {
-        let (framework, described) = if let Some(torch) = torch::Torch::of(object) {
-            (Framework::Torch, torch.describe(name, object))
-        } else if numpy::is_array(object) {
-            (Framework::NumPy, numpy::describe(name, object))
-        } else if object.hasattr("__dlpack__").unwrap_or(false) {
-            (Framework::DlPack, dlpack::describe(name, object, consumer))
+    fn describe(&mut self, consumer: Option<usize>) -> Result<()> {
+        let (name, object) = (self.name, &self.object);
+        let done = if let Some(torch) = torch::Torch::of(object) {
+            self.framework = Framework::Torch;
+            torch.describe(name, object, &mut self.described)
         } else {
-            (Framework::NumPy, numpy::convert(name, object))
+            let other = if numpy::is_array(object) {
+                numpy::describe(name, object)
+            } else if object.hasattr("__dlpack__").unwrap_or(false) {
+                self.framework = Framework::DlPack;
+                dlpack::describe(name, object, consumer)
+            } else {
+                numpy::convert(name, object)
+            };
+            other.map(|described| self.described = described)
         };
-        // Views are large: every `?` and `map_err` on the way may copy one.
-        match described {
-            Ok(Described { tensor, read_only, keep }) => {
-                Ok(Self { object: object.clone(), framework, tensor, read_only, zeroed: false, _keep: keep, name })
-            }
-            Err(error) => Err(error.argument(name)),
-        }
+        done.map_err(|error| error.argument(name))
     }
 
     /// The type of the data.
     pub(crate) fn dtype(&self) -> DType {
-        self.tensor.dtype()
+        self.described.tensor.dtype()
     }
 
     /// Where the data lives.
     pub(crate) fn device(&self) -> Device {
-        self.tensor.device()
+        self.described.tensor.device()
     }
 
     /// The view that ops take.
     pub(crate) fn view(&self) -> &TensorRef<'_> {
-        &self.tensor
+        &self.described.tensor
     }
 
     /// The view that ops write to.
-    pub(crate) fn view_mut(&mut self) -> Result<TensorMut<'_>> {
+    fn view_mut(&mut self) -> Result<TensorMut<'_>> {
         let refused = |why: &str| Err(Error::invalid(self.name, format!("cannot be written: {why}")));
-        if self.read_only {
+        if self.described.read_only {
             return refused("it is read-only");
         }
-        if matches!(self._keep, Keep::Copy { .. }) {
+        if matches!(self.described.keep, Keep::Copy { .. }) {
             let name = options::type_name(&self.object);
             return refused(&format!(
                 "this {name} can only be read as a copy (byte order, alignment, or not an array)"
             ));
         }
-        // SAFETY: the framework describes its own memory, which `object` or `_keep` keeps alive, and nothing reads through
-        // `self.tensor` meanwhile; writing races are the caller's, as with every framework's `out=`.
-        let view = unsafe { TensorMut::from_view(self.tensor) };
+        // SAFETY: the framework describes its own memory, which `object` or `keep` keeps alive, and nothing reads through
+        // the view meanwhile; writing races are the caller's, as with every framework's `out=`.
+        let view = unsafe { TensorMut::from_view(self.described.tensor) };
         let view = view.map_err(|error| error.argument(self.name))?;
-        Ok(if self.zeroed { view.zeroed() } else { view })
+        let view = if self.zeroed { view.zeroed() } else { view };
+        Ok(if self.fresh { view.unshared() } else { view })
     }
 }

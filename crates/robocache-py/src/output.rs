@@ -6,7 +6,7 @@ use pyo3::types::PyTuple;
 use robocache::{Context, DType, Device, Error, ErrorKind, Memory, Op, OutputSpec, Prepared, Result};
 
 use crate::cuda::{self, Stream};
-use crate::input::{Framework, Input};
+use crate::input::{Framework, Input, Inputs};
 use crate::torch::Torch;
 use crate::{array, enter, errors, numpy};
 
@@ -23,30 +23,29 @@ pub(crate) fn run<'py, O: Op>(
     let specs = prepared.outputs();
     let results = specs.iter().filter(|spec| !spec.temporary).count();
     check_number(out, &specs[..results]).map_err(fail)?;
-    let mut outputs = Vec::with_capacity(specs.len());
+    let mut outputs = Inputs::new();
     for (index, spec) in specs.iter().enumerate() {
-        outputs.push(match given(out, index) {
-            Some(object) => Input::on_stream(spec.name, &object, stream).map_err(fail)?,
+        if let Some(object) = given(out, index) {
+            outputs.add(spec.name, &object, Some(stream)).map_err(fail)?;
+            continue;
+        }
+        let device = prepared.device();
+        let (object, zeroed) = match in_kept_memory(py, spec, like, device) {
+            Some(made) => made,
             None => {
-                let device = prepared.device();
-                let (object, zeroed) = match in_kept_memory(py, spec, like, device) {
-                    Some(made) => made,
-                    None => {
-                        let made = stream.during(like, || allocate(py, spec, like, device)).map_err(|error| {
-                            if errors::is_out_of_memory(py, &error) {
-                                fail(errors::from_python(py, ErrorKind::OutOfMemory, spec.name, &error))
-                            } else {
-                                error
-                            }
-                        })?;
-                        (made, false)
+                let made = stream.during(like, || allocate(py, spec, like, device)).map_err(|error| {
+                    if errors::is_out_of_memory(py, &error) {
+                        fail(errors::from_python(py, ErrorKind::OutOfMemory, spec.name, &error))
+                    } else {
+                        error
                     }
-                };
-                Input::fresh(spec.name, object, zeroed).map_err(fail)?
+                })?;
+                (made, false)
             }
-        });
+        };
+        outputs.add_fresh(spec, device, object, zeroed).map_err(fail)?;
     }
-    let mut views = outputs.iter_mut().map(Input::view_mut).collect::<Result<Vec<_>>>().map_err(fail)?;
+    let mut views = outputs.views_mut().map_err(fail)?;
     let handle = stream.handle;
     if cuda::is_warming_up() {
         // What comes back holds nothing; ops that are made of several go on with it.
@@ -57,13 +56,12 @@ pub(crate) fn run<'py, O: Op>(
         })?;
     }
     drop(views);
-    stream.keep_alive(&outputs)?;
-    outputs.truncate(results);
-    let hand_over = |(index, output): (usize, Input<'py>)| match given(out, index) {
-        Some(_) => Ok(output.object),
-        None => into_framework(like, output.object),
+    stream.keep_alive(outputs.iter())?;
+    let hand_over = |(index, output): (usize, &Input<'py>)| match given(out, index) {
+        Some(_) => Ok(output.object.clone()),
+        None => into_framework(like, output.object.clone()),
     };
-    outputs.into_iter().enumerate().map(hand_over).collect()
+    outputs.iter().take(results).enumerate().map(hand_over).collect()
 }
 
 /// One of the caller's outputs, which are a tensor, or a tuple for ops with several.

@@ -1,21 +1,22 @@
 //! torch tensors. torch 2.11 and newer hand out a C table (DLPack's exchange API) that describes
 //! and allocates tensors without going through Python; older ones go the DLPack way.
 
+use std::cell::RefCell;
 use std::ffi::{c_char, c_void};
 
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::types::{PyBool, PyDict, PyTuple, PyType};
 use robocache::tensor::dlpack::{
-    DlDevice, DlManagedTensorVersioned, DlTensor, DlVersion, ExchangeApi, MAJOR_VERSION, ToObject,
-    describe as describe_tensor,
+    DlDevice, DlManagedTensorVersioned, DlTensor, DlVersion, ExchangeApi, MAJOR_VERSION, ToObject, ViewObject,
+    describe_into,
 };
-use robocache::{DType, Device, Error, ErrorKind, MAX_RANK, Memory, OutputSpec, Result};
+use robocache::{DType, Device, Error, ErrorKind, Layout, MAX_RANK, Memory, OutputSpec, Result, TensorRef};
 
 use crate::input::{Described, Input, Keep};
-use crate::{dlpack, errors};
+use crate::{dlpack, errors, torch_op};
 
 /// What is known about the torch in this process.
 pub(crate) struct Torch {
@@ -24,14 +25,16 @@ pub(crate) struct Torch {
     is_grad_enabled: Py<PyAny>,
     requires_grad: Attribute,
     new_empty_strided: Py<PyAny>,
+    data_ptr: Py<PyAny>,
     on_current_gpu: Option<OnCurrentGpu>,
     /// Our dtypes that this torch has, and its own.
     dtypes: Vec<(DType, Py<PyAny>)>,
     /// The names of `torch.autograd.forward_ad`.
     forward_ad: Py<PyDict>,
     dispatch_modes: Option<Py<PyAny>>,
-    functorch_level: Option<Py<PyAny>>,
+    functorch_levels: Option<Py<PyAny>>,
     api: Option<&'static ExchangeApi>,
+    view_object: Option<ViewObject>,
 }
 
 /// What code that torch has compiled allocates with, quicker than public functions. Not public itself, so nothing may
@@ -84,18 +87,22 @@ impl Torch {
         });
         let on_current_gpu = allocate.zip(internal("_cuda_getDevice"));
         let dtypes = DType::ALL.iter().filter_map(|&dtype| Some((dtype, module.getattr(dtype.name()).ok()?.unbind())));
+        let api = exchange_api(&tensor);
         Ok(Self {
             dtypes: dtypes.collect(),
             on_current_gpu: on_current_gpu.map(|(allocate, current)| OnCurrentGpu { allocate, current }),
-            api: exchange_api(&tensor),
+            view_object: api.and_then(|api| api.view_object),
+            api,
             parameter: module.getattr("nn")?.getattr("Parameter")?.cast_into::<PyType>()?.unbind(),
             new_empty_strided: tensor.getattr("new_empty_strided")?.unbind(),
+            data_ptr: tensor.getattr("data_ptr")?.unbind(),
             requires_grad: Attribute::of(&tensor, "requires_grad")?,
             is_grad_enabled: module.getattr("is_grad_enabled")?.unbind(),
             forward_ad: module.getattr("autograd")?.getattr("forward_ad")?.cast_into::<PyModule>()?.dict().unbind(),
             dispatch_modes: internal("_len_torch_dispatch_stack"),
-            functorch_level: internal("_functorch")
-                .and_then(|level| level.bind(module.py()).getattr("peek_interpreter_stack").map(Bound::unbind).ok()),
+            functorch_levels: internal("_functorch").and_then(|functorch| {
+                functorch.bind(module.py()).getattr("get_dynamic_layer_stack_depth").map(Bound::unbind).ok()
+            }),
             tensor: tensor.unbind(),
         })
     }
@@ -112,16 +119,16 @@ impl Torch {
         is_of(object, self.tensor.bind(object.py()))
     }
 
-    /// Whether something looks at all calls on tensors: a dispatch mode, functorch (vmap, grad, ...), whose
-    /// tensors may be wrapped, or forward differentiation, whose tangents would be lost without a word.
+    /// Whether functorch is at work (vmap, grad, ...), which may have wrapped tensors.
+    pub(crate) fn may_be_wrapped(&self, py: Python<'_>) -> PyResult<bool> {
+        self.functorch_levels.as_ref().map_or(Ok(false), |levels| levels.call0(py)?.is_truthy(py))
+    }
+
+    /// Whether something looks at all calls on tensors: a dispatch mode, or forward differentiation, whose tangents
+    /// would be lost without a word.
     pub(crate) fn is_watching(&self, py: Python<'_>) -> PyResult<bool> {
         if let Some(modes) = &self.dispatch_modes
             && modes.call0(py)?.is_truthy(py)?
-        {
-            return Ok(true);
-        }
-        if let Some(level) = &self.functorch_level
-            && !level.call0(py)?.is_none(py)
         {
             return Ok(true);
         }
@@ -131,32 +138,48 @@ impl Torch {
     }
 
     /// Describes a tensor; of its gradients torch has taken care ([`crate::torch_op`]).
-    pub(crate) fn describe<'py>(&self, name: &'static str, tensor: &Bound<'py, PyAny>) -> Result<Described<'py>> {
-        let py = tensor.py();
-        let refused = |error: PyErr| errors::from_python(py, ErrorKind::Unsupported, name, &error);
-        let described = self.describe_plain(name, tensor);
-        let Ok(Described { tensor: view, .. }) = &described else { return described };
+    pub(crate) fn describe<'py>(
+        &self,
+        name: &'static str,
+        tensor: &Bound<'py, PyAny>,
+        to: &mut Described<'py>,
+    ) -> Result<()> {
+        self.describe_plain(name, tensor, to)?;
         // Views such as `z.conj().imag` are negated only when read, which DLPack does not tell. They
         // skip every other number, so dense tensors need not be asked.
-        let layout = view.layout();
-        if (layout.count() == 1 || !layout.is_contiguous())
-            && tensor.call_method0(intern!(py, "is_neg")).and_then(|neg| neg.is_truthy()).map_err(refused)?
-        {
-            let copy = tensor.call_method0("resolve_neg").map_err(refused)?;
-            let Described { tensor, .. } = self.describe_plain(name, &copy)?;
-            return Ok(Described { tensor, read_only: true, keep: Keep::Copy { _copy: copy } });
-        }
-        described
+        let layout = to.tensor.layout();
+        if layout.count() == 1 || !layout.is_contiguous() { self.resolve_negation(name, tensor, to) } else { Ok(()) }
     }
 
-    /// Describes a tensor of which nothing special is to be feared, such as a new one.
-    pub(crate) fn describe_plain<'py>(&self, name: &'static str, tensor: &Bound<'py, PyAny>) -> Result<Described<'py>> {
+    /// Describes a copy where a tensor is negated when it is read.
+    fn resolve_negation<'py>(
+        &self,
+        name: &'static str,
+        tensor: &Bound<'py, PyAny>,
+        to: &mut Described<'py>,
+    ) -> Result<()> {
         let py = tensor.py();
-        let refused =
-            |error: PyErr| in_our_words(name, tensor, errors::from_python(py, ErrorKind::Unsupported, name, &error));
-        let Some(view) = self.api.and_then(|api| api.view_object).filter(|_| self.is_exact(tensor)) else {
-            let detached = tensor.call_method0("detach").map_err(refused)?;
-            return dlpack::describe(name, &detached, None).map_err(|error| in_our_words(name, tensor, error));
+        let refused = |error: PyErr| errors::from_python(py, ErrorKind::Unsupported, name, &error);
+        if tensor.call_method0(intern!(py, "is_neg")).and_then(|neg| neg.is_truthy()).map_err(refused)? {
+            let copy = tensor.call_method0("resolve_neg").map_err(refused)?;
+            self.describe_plain(name, &copy, to)?;
+            (to.read_only, to.keep) = (true, Keep::Copy { _copy: copy });
+        }
+        Ok(())
+    }
+
+    /// Describes a tensor of which nothing special is to be feared.
+    fn describe_plain<'py>(
+        &self,
+        name: &'static str,
+        tensor: &Bound<'py, PyAny>,
+        to: &mut Described<'py>,
+    ) -> Result<()> {
+        let Some(view) = self.view_object.filter(|_| self.is_exact(tensor)) else {
+            let detached = tensor.call_method0("detach").map_err(|error| self.refused(name, tensor, &error))?;
+            let described = dlpack::describe(name, &detached, None);
+            *to = described.map_err(|error| self.in_our_words(name, tensor, error))?;
+            return Ok(());
         };
         let mut described = DlTensor {
             data: std::ptr::null_mut(),
@@ -169,13 +192,39 @@ impl Torch {
         };
         // SAFETY: the table belongs to this exact type; the interpreter is attached.
         if unsafe { view(tensor.as_ptr().cast(), &raw mut described) } != 0 {
-            return Err(refused(PyErr::fetch(py)));
+            return Err(self.refused(name, tensor, &PyErr::fetch(tensor.py())));
         }
         // SAFETY: torch filled shape and strides, which live as long as the tensor; so does its memory.
-        match unsafe { describe_tensor(&described) } {
-            Ok(tensor) => Ok(Described { tensor, read_only: false, keep: Keep::Nothing }),
-            Err(error) => Err(in_our_words(name, tensor, error)),
+        let done = unsafe { describe_into(&described, &mut to.tensor) };
+        done.map_err(|error| self.in_our_words(name, tensor, error))
+    }
+
+    /// Why torch does not describe a tensor.
+    #[cold]
+    fn refused(&self, name: &'static str, tensor: &Bound<'_, PyAny>, error: &PyErr) -> Error {
+        self.in_our_words(name, tensor, errors::from_python(tensor.py(), ErrorKind::Unsupported, name, error))
+    }
+
+    /// Why a tensor cannot be read, where that is for its kind; otherwise `error`.
+    #[cold]
+    fn in_our_words(&self, name: &'static str, tensor: &Bound<'_, PyAny>, error: Error) -> Error {
+        if self.may_be_wrapped(tensor.py()).unwrap_or(false) {
+            torch_op::note_wrapped();
         }
+        reason(tensor).map_or(error, |reason| Error::unsupported(name, reason))
+    }
+
+    /// Describes a tensor that was just made as `spec` says; none where torch does not tell its address.
+    pub(crate) fn describe_fresh(
+        &self,
+        tensor: &Bound<'_, PyAny>,
+        spec: &OutputSpec,
+        device: Device,
+    ) -> Option<Result<TensorRef<'static>>> {
+        let address = self.data_ptr.bind(tensor.py()).call1((tensor,)).ok()?.extract::<usize>().ok()?;
+        let data = std::ptr::with_exposed_provenance(address);
+        // SAFETY: torch was asked for this layout on this device, and the memory lives as long as the tensor.
+        Some(unsafe { TensorRef::from_raw(data, spec.dtype, device, spec.layout) })
     }
 
     /// Whether a gradient is wanted, backwards.
@@ -186,7 +235,10 @@ impl Torch {
             true => self.requires_grad.get(tensor)?,
             false => tensor.getattr(intern!(py, "requires_grad"))?,
         };
-        Ok(wanted.is_truthy()? && self.is_grad_enabled.call0(py)?.is_truthy(py)?)
+        // Nearly always False itself, which is told without asking.
+        Ok(!wanted.is(PyBool::new(py, false))
+            && wanted.is_truthy()?
+            && self.is_grad_enabled.call0(py)?.is_truthy(py)?)
     }
 
     /// The handle of torch's current stream on a GPU.
@@ -206,19 +258,16 @@ impl Torch {
 
     fn allocate_in_python<'py>(&self, spec: &OutputSpec, like: &Input<'py>) -> PyResult<Bound<'py, PyAny>> {
         let py = like.object.py();
-        let known = self.dtypes.iter().find(|(dtype, _)| *dtype == spec.dtype);
-        let missing = || pyo3::exceptions::PyAttributeError::new_err(format!("this torch has no {}", spec.dtype));
-        let dtype = known.ok_or_else(missing)?.1.bind(py);
-        // Given the strides, torch is quicker than if it has to find them itself.
-        let (shape, strides) = (PyTuple::new(py, spec.layout.shape())?, PyTuple::new(py, spec.layout.strides())?);
+        let arguments = self.allocation(py, spec)?;
         if let Some(quick) = &self.on_current_gpu
             && let Device::Cuda(ordinal) = like.device()
             && quick.is(py, ordinal)
-            && let Ok(made) = quick.allocate.bind(py).call1((&shape, &strides, dtype))
+            && let Ok(made) = quick.allocate.bind(py).call1(&arguments)
         {
             return Ok(made);
         }
         // Whatever was the matter: out of memory, most likely, which this says again.
+        let (shape, strides, dtype) = (arguments.get_item(0)?, arguments.get_item(1)?, arguments.get_item(2)?);
         let (new, arguments) = (self.new_empty_strided.bind(py), (&like.object, shape, strides));
         if spec.dtype == like.dtype() {
             return new.call1(arguments);
@@ -226,6 +275,31 @@ impl Torch {
         let options = PyDict::new(py);
         options.set_item("dtype", dtype)?;
         new.call(arguments, Some(&options))
+    }
+
+    /// Shape, strides and dtype of an output, as torch is asked for them: given the strides, it is quicker than if it has to
+    /// find them itself. Those of the thread's last call are kept, since most calls want the same again.
+    fn allocation<'py>(&self, py: Python<'py>, spec: &OutputSpec) -> PyResult<Bound<'py, PyTuple>> {
+        thread_local! {
+            static LAST: RefCell<Option<(Layout, DType, Py<PyTuple>)>> = const { RefCell::new(None) };
+        }
+        let last = |last: &RefCell<Option<(Layout, DType, Py<PyTuple>)>>| match &*last.borrow() {
+            Some((layout, dtype, kept)) if (layout, dtype) == (&spec.layout, &spec.dtype) => {
+                Some(kept.bind(py).clone())
+            }
+            _ => None,
+        };
+        if let Some(kept) = LAST.with(last) {
+            return Ok(kept);
+        }
+        let known = self.dtypes.iter().find(|(dtype, _)| *dtype == spec.dtype);
+        let missing = || pyo3::exceptions::PyAttributeError::new_err(format!("this torch has no {}", spec.dtype));
+        let dtype = known.ok_or_else(missing)?.1.bind(py);
+        let (shape, strides) = (PyTuple::new(py, spec.layout.shape())?, PyTuple::new(py, spec.layout.strides())?);
+        let made = PyTuple::new(py, [shape.as_any(), strides.as_any(), dtype])?;
+        // What was kept goes only when it is no longer borrowed.
+        drop(LAST.replace(Some((spec.layout, spec.dtype, made.clone().unbind()))));
+        Ok(made)
     }
 
     /// A new tensor for an output, from torch's own allocator. `like` is a tensor on the same device.
@@ -381,25 +455,23 @@ pub(crate) fn is_of(object: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> boo
     }
 }
 
-/// Why a tensor cannot be read, where that is for its kind; otherwise `error`.
-#[cold]
-fn in_our_words(name: &'static str, tensor: &Bound<'_, PyAny>, error: Error) -> Error {
+/// What is the matter with a tensor that cannot be read, where that is for its kind.
+fn reason(tensor: &Bound<'_, PyAny>) -> Option<String> {
     let is = |name: &str| tensor.getattr(name).and_then(|answer| answer.is_truthy()).unwrap_or(false);
     let text =
         |name: &str| tensor.getattr(name).and_then(|it| it.str()).map_or_else(|_| "?".into(), |it| it.to_string());
     let (layout, dtype) = (text("layout"), text("dtype"));
-    let reason = if is("is_meta") {
-        "a meta tensor holds no data".to_owned()
+    if is("is_meta") {
+        Some("a meta tensor holds no data".to_owned())
     } else if is("is_nested") {
-        "nested tensors are not supported; pass a padded one, with lengths".to_owned()
+        Some("nested tensors are not supported; pass a padded one, with lengths".to_owned())
     } else if layout != "torch.strided" {
-        format!("tensors of layout {layout} are not supported; pass .to_dense()")
+        Some(format!("tensors of layout {layout} are not supported; pass .to_dense()"))
     } else if !DType::ALL.iter().any(|known| dtype.strip_prefix("torch.") == Some(known.name())) {
-        format!("dtype {dtype} is not supported")
+        Some(format!("dtype {dtype} is not supported"))
     } else {
-        return error;
-    };
-    Error::unsupported(name, reason)
+        None
+    }
 }
 
 /// The allocation is tried again where the error can be told properly.

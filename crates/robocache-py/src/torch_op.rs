@@ -12,6 +12,13 @@ use crate::torch::{Attribute, Torch, is_of};
 
 thread_local! {
     static BELOW_TORCH: Cell<bool> = const { Cell::new(false) };
+    /// Whether a tensor of this call may be one that functorch has wrapped.
+    static WRAPPED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Notes that a tensor could not be described while functorch was at work: torch must open it.
+pub(crate) fn note_wrapped() {
+    WRAPPED.set(true);
 }
 
 /// Calls what computes a registered op, on tensors that torch has opened: nothing that it calls needs to be seen again.
@@ -25,69 +32,82 @@ pub(crate) fn below_torch<'py>(
     kernel.call1(arguments)
 }
 
-/// Whether torch must see a call with these arguments, the first of which is the data: see [`must_see`].
+/// Whether torch must see a call with these arguments, the first of which is the data: see [`unless_seen`].
 #[pyfunction]
 pub(crate) fn torch_must_see(arguments: &Bound<'_, PyTuple>) -> PyResult<bool> {
-    is_for_torch(arguments.py(), |tensors| {
-        let mut leads = false;
-        for (index, argument) in arguments.iter_borrowed().enumerate() {
-            let found = tensors.look_within(&argument)?;
-            leads |= found && index == 0;
-        }
-        Ok(leads)
-    })
-}
-
-/// `NotImplemented` where torch must see a call with this data and these other arguments; the caller then calls the op that
-/// is registered with torch. All other calls go straight to the engine, which is several times quicker.
-pub(crate) fn must_see<'py, const N: usize>(
-    data: &Bound<'py, PyAny>,
-    others: [Option<&Bound<'py, PyAny>>; N],
-) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let py = data.py();
-    let unseen = is_for_torch(py, |tensors| {
-        let leads = tensors.look_within(data)?;
-        tensors.look_at_others(others)?;
-        Ok(leads)
-    })?;
-    Ok(unseen.then(|| PyNotImplemented::get(py).to_owned().into_any()))
-}
-
-/// As [`must_see`] for streams, of which these are the [`parts`](parts_of).
-pub(crate) fn must_see_streams<'a, 'py: 'a, const N: usize>(
-    mut streams: impl Iterator<Item = &'a Bound<'py, PyTuple>> + Clone,
-    targets: &Bound<'py, PyAny>,
-    others: [Option<&Bound<'py, PyAny>>; N],
-) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let py = targets.py();
-    let unseen = is_for_torch(py, |tensors| {
-        let mut leads = false;
-        for parts in streams.clone() {
-            leads |= tensors.look_at_parts(parts)?;
-        }
-        let is_missing = |parts: &Bound<'_, PyTuple>| parts.get_borrowed_item(0).is_ok_and(|values| values.is_none());
-        // Where there are no values, the targets are the data.
-        leads |= tensors.look_within(targets)? && !leads && streams.all(is_missing);
-        tensors.look_at_others(others)?;
-        Ok(leads)
-    })?;
-    Ok(unseen.then(|| PyNotImplemented::get(py).to_owned().into_any()))
-}
-
-/// Whether a gradient is wanted, a mode or functorch is at work, or a tensor is of a kind that only torch knows how to
-/// open. `look` looks at all tensors and says whether the data are some, which decide about the framework of the
-/// results: beside data of others, tensors are only read.
-fn is_for_torch(py: Python<'_>, look: impl FnOnce(&mut Tensors) -> PyResult<bool>) -> PyResult<bool> {
-    let Some(torch) = Torch::loaded(py).filter(|_| !cuda::is_warming_up() && !BELOW_TORCH.get()) else {
+    let py = arguments.py();
+    let Some(mut seen) = Seen::above_torch(py) else {
         return Ok(false);
     };
-    let mut tensors = Tensors { torch, wanted: false, foreign: false };
-    let leads = look(&mut tensors)?;
-    Ok(tensors.wanted || (leads && (tensors.foreign || torch.is_watching(py)?)))
+    let mut leads = false;
+    for (index, argument) in arguments.iter_borrowed().enumerate() {
+        let found = seen.look_within(&argument)?;
+        leads |= found && index == 0;
+    }
+    Ok(seen.is_for_torch(py, leads)? || (leads && seen.torch.may_be_wrapped(py)?))
 }
 
-/// What is known about the tensors among some arguments.
-struct Tensors {
+/// What `compute` returns, or `NotImplemented` where torch must see a call with this data and these other arguments; the
+/// caller then calls the op that is registered with torch. All other calls go straight to the engine, which is several
+/// times quicker.
+///
+/// Whether functorch is at work nobody asks, which takes as long as to describe two tensors: what it wraps cannot be
+/// described, and `compute` then fails before it has done anything.
+pub(crate) fn unless_seen<'py, const N: usize>(
+    data: &Bound<'py, PyAny>,
+    others: [Option<&Bound<'py, PyAny>>; N],
+    compute: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let look = |seen: &mut Seen| {
+        let leads = seen.look_within(data)?;
+        seen.look_at_others(others)?;
+        Ok(leads)
+    };
+    unless(data.py(), look, compute)
+}
+
+/// As [`unless_seen`] for streams, of which these are the [`TENSORS`].
+pub(crate) fn unless_streams_seen<'a, 'py: 'a, const N: usize>(
+    mut streams: impl Iterator<Item = &'a Tensors<'py>> + Clone,
+    targets: &Bound<'py, PyAny>,
+    others: [Option<&Bound<'py, PyAny>>; N],
+    compute: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let look = |seen: &mut Seen| {
+        let mut leads = false;
+        for tensors in streams.clone() {
+            leads |= seen.look_at_stream(tensors)?;
+        }
+        // Where there are no values, the targets are the data.
+        leads |= seen.look_within(targets)? && !leads && streams.all(|[values, ..]| values.is_none());
+        seen.look_at_others(others)?;
+        Ok(leads)
+    };
+    unless(targets.py(), look, compute)
+}
+
+/// `look` looks at all tensors and says whether the data are some.
+fn unless<'py>(
+    py: Python<'py>,
+    look: impl FnOnce(&mut Seen) -> PyResult<bool>,
+    compute: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let Some(mut seen) = Seen::above_torch(py) else {
+        return compute();
+    };
+    let leads = look(&mut seen)?;
+    if !seen.is_for_torch(py, leads)? {
+        WRAPPED.set(false);
+        let result = compute();
+        if result.is_ok() || !(leads && WRAPPED.get()) {
+            return result;
+        }
+    }
+    Ok(PyNotImplemented::get(py).to_owned().into_any())
+}
+
+/// What was seen of the tensors among some arguments.
+struct Seen {
     torch: &'static Torch,
     /// Whether one of them wants a gradient.
     wanted: bool,
@@ -95,7 +115,19 @@ struct Tensors {
     foreign: bool,
 }
 
-impl Tensors {
+impl Seen {
+    /// None where no call must be seen: torch is not there, or this is its doing, or nothing is computed.
+    fn above_torch(py: Python<'_>) -> Option<Self> {
+        let torch = Torch::loaded(py).filter(|_| !cuda::is_warming_up() && !BELOW_TORCH.get())?;
+        Some(Self { torch, wanted: false, foreign: false })
+    }
+
+    /// Whether a gradient is wanted, a mode is at work, or a tensor is of a kind that only torch knows how to open.
+    /// Unless the data are tensors, which decide about the framework of the results, others are only read.
+    fn is_for_torch(&self, py: Python<'_>, leads: bool) -> PyResult<bool> {
+        Ok(self.wanted || (leads && (self.foreign || self.torch.is_watching(py)?)))
+    }
+
     /// Looks at an argument, or at what a list or tuple holds; says whether there was a tensor.
     fn look_within(&mut self, argument: &Bound<'_, PyAny>) -> PyResult<bool> {
         if self.look(argument)? {
@@ -129,17 +161,18 @@ impl Tensors {
             return Ok(false);
         }
         if let Some(parts) = parts_of(item) {
-            *found |= self.look_at_parts(&parts)?;
+            *found |= self.look_at_stream(&tensors_of(&parts))?;
         }
         Ok(true)
     }
 
     /// Looks at the tensors of a stream; says whether its values are one.
-    fn look_at_parts(&mut self, parts: &Bound<'_, PyTuple>) -> PyResult<bool> {
+    fn look_at_stream(&mut self, tensors: &Tensors<'_>) -> PyResult<bool> {
         let mut leads = false;
-        for index in TENSORS {
-            let part = parts.get_borrowed_item(index)?;
-            leads |= self.look(&part)? && index == 0;
+        for (index, tensor) in tensors.iter().enumerate() {
+            if let Some(tensor) = tensor {
+                leads |= self.look(tensor)? && index == 0;
+            }
         }
         Ok(leads)
     }
@@ -173,6 +206,14 @@ pub(crate) fn stream_class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
 /// Which of a stream's parts may be tensors: values, times, lengths and scale.
 const TENSORS: [usize; 4] = [0, 1, 4, 5];
 
+/// These of one stream; what is None is not there.
+pub(crate) type Tensors<'py> = [Option<Bound<'py, PyAny>>; TENSORS.len()];
+
+/// The [`TENSORS`] among a stream's [`parts`](parts_of).
+pub(crate) fn tensors_of<'py>(parts: &Bound<'py, PyTuple>) -> Tensors<'py> {
+    TENSORS.map(|index| Some(parts.get_borrowed_item(index).ok()?.to_owned()).filter(|part| !part.is_none()))
+}
+
 /// The arguments of a stream.
 const PARTS: usize = 8;
 
@@ -200,14 +241,14 @@ pub(crate) fn warm_up_gradient<'py>(
     let Some(torch) = Torch::loaded(py) else {
         return Ok(());
     };
-    let mut tensors = Tensors { torch, wanted: false, foreign: false };
+    let mut seen = Seen { torch, wanted: false, foreign: false };
     for argument in arguments {
-        tensors.look_within(&argument)?;
+        seen.look_within(&argument)?;
     }
     for (_, option) in options.into_iter().flatten() {
-        tensors.look_within(&option)?;
+        seen.look_within(&option)?;
     }
-    if tensors.wanted {
+    if seen.wanted {
         let gradients = py.import("robocache._torch_ops")?.getattr("GRADIENTS")?.cast_into::<PyDict>()?;
         if let Some(load) = gradients.get_item(op)? {
             load.call(arguments, options)?;

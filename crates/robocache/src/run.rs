@@ -107,25 +107,27 @@ pub struct Prepared<'o, O: Op> {
 /// Checks an op and says what it needs. On a GPU this also raises what earlier calls there found
 /// in their data; the op has then done nothing and can be called again.
 pub fn prepare<'o, O: Op>(op: &'o O, context: &Context<'_>) -> Result<Prepared<'o, O>> {
-    let checked = || {
-        let device = common_device(op.inputs())?;
-        let dims = op.check()?;
-        let gpu = match device {
-            Device::Cpu => None,
-            Device::Cuda(ordinal) => Some(cuda::gpu(ordinal, context.stream)?),
-        };
-        if let Some(gpu) = gpu {
-            gpu.raise_pending()
-                .map_err(|error| error.while_doing("a later call was prepared, which has done nothing"))?;
-        }
-        let mut outputs = op.outputs(&dims)?;
-        let bytes = op.workspace(&dims, gpu.map(Gpu::info))?;
-        if bytes > 0 {
-            outputs.push(OutputSpec::workspace(bytes)?);
-        }
-        Ok(Prepared { op, dims, device, gpu, stream: context.stream, outputs })
+    let named = |error: Error| error.op(op.name());
+    let device = common_device(op.inputs()).map_err(named)?;
+    // Not `map_err`, which would copy them once more.
+    let dims = match op.check() {
+        Ok(dims) => dims,
+        Err(error) => return Err(named(error)),
     };
-    checked().map_err(|error: Error| error.op(op.name()))
+    let gpu = match device {
+        Device::Cpu => None,
+        Device::Cuda(ordinal) => Some(cuda::gpu(ordinal, context.stream).map_err(named)?),
+    };
+    if let Some(gpu) = gpu {
+        let pending = gpu.raise_pending();
+        pending.map_err(|error| named(error.while_doing("a later call was prepared, which has done nothing")))?;
+    }
+    let mut outputs = op.outputs(&dims).map_err(named)?;
+    let bytes = op.workspace(&dims, gpu.map(Gpu::info)).map_err(named)?;
+    if bytes > 0 {
+        outputs.push(OutputSpec::workspace(bytes).map_err(named)?);
+    }
+    Ok(Prepared { op, dims, device, gpu, stream: context.stream, outputs })
 }
 
 /// Checks an op, allocates its outputs on the host and runs it.
@@ -208,9 +210,13 @@ impl<O: Op> Prepared<'_, O> {
                 view.shape()
             );
             ensure!(view.device() == self.device, spec.name, "lives on {}, the data on {}", view.device(), self.device);
-            let range = view.address_range();
-            for (name, input) in self.op.inputs() {
-                ensure!(!meets(range, input), spec.name, "shares memory with {name}");
+            if !given.is_unshared() {
+                let range = view.address_range();
+                // As one call, which the iterators of ops are made for: one by one they begin anew each time.
+                self.op.inputs().try_for_each(|(name, input)| {
+                    ensure!(!meets(range, input), spec.name, "shares memory with {name}");
+                    Ok(())
+                })?;
             }
         }
         for (index, (spec, given)) in self.outputs.iter().zip(out).enumerate() {
@@ -224,19 +230,18 @@ impl<O: Op> Prepared<'_, O> {
 }
 
 fn common_device<'t>(mut inputs: impl Iterator<Item = (&'static str, &'t TensorRef<'t>)>) -> Result<Device> {
-    let Some((first_name, first)) = inputs.next() else {
-        return Ok(Device::Cpu);
-    };
-    for (name, input) in inputs {
+    let mut first: Option<(&'static str, Device)> = None;
+    inputs.try_for_each(|(name, input)| {
+        let &mut (first_name, device) = first.get_or_insert((name, input.device()));
         ensure!(
-            input.device() == first.device(),
+            input.device() == device,
             name,
-            "lives on {}, {first_name} on {}; move one of them",
-            input.device(),
-            first.device()
+            "lives on {}, {first_name} on {device}; move one of them",
+            input.device()
         );
-    }
-    Ok(first.device())
+        Ok(())
+    })?;
+    Ok(first.map_or(Device::Cpu, |(_, device)| device))
 }
 
 /// Whether a tensor's addresses meet a range. Interleaved views of one buffer count as shared: telling

@@ -17,6 +17,11 @@ def invalid(argument: str, message: str, op: str = "Loader") -> InvalidArgument:
     return InvalidArgument(f"{op}: {argument}: {message}", op=op, argument=argument)
 
 
+def only_named(function: str, count: int) -> str:
+    """The text of the `TypeError` about an option that was given by its place."""
+    return f"{function}() takes {count} positional arguments; options must be named"
+
+
 def whole(argument: str, value: Any, least: int = 0, most: int = MOST, op: str = "Loader") -> int:
     """A whole number within bounds."""
     try:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from robocache import _core
+from robocache._arguments import only_named
 from robocache._stream import Stream
 
 if TYPE_CHECKING:
@@ -78,11 +79,12 @@ def _traceable(function: _Function) -> _Function:
 
 
 def _described_by(function: Callable[..., Any]) -> Callable[[_Function], _Function]:
-    """Gives a function of the package the name and the words of the engine's own."""
+    """Gives a function of the package the name, the words and the signature of the engine's own."""
 
     def describe(call: _Function) -> _Function:
         call.__module__, call.__qualname__ = "robocache", function.__name__
         call.__doc__ = function.__doc__
+        call.__wrapped__ = function  # type: ignore[attr-defined]
         return call
 
     return describe
@@ -113,14 +115,16 @@ if not TYPE_CHECKING:
     transform_points = _traceable(_core.transform_points)
     unproject = _traceable(_core.unproject)
 
-    # These two are called for every batch, and to hand on arguments one by one is quicker than to pack them.
+    # These two are called for every batch, and to hand on arguments one by one is quicker than to pack them. Their options
+    # have places, since Python looks the defaults of keyword-only ones up in a dictionary at each call; that nobody uses
+    # the places is what `_named` watches over.
 
     @_described_by(_core.resample)
     def resample(
         values,
         times,
         targets,
-        *,
+        _named=...,
         method="linear",
         extrapolate="clamp",
         lengths=None,
@@ -135,6 +139,8 @@ if not TYPE_CHECKING:
         max_memory=None,
         check=True,
     ):
+        if _named is not ...:
+            raise TypeError(only_named("resample", 3))
         if not (_is_traced() and _joins_a_graph(values, out, stream)):
             result = _core.resample(
                 values,
@@ -179,7 +185,7 @@ if not TYPE_CHECKING:
     def fuse(
         streams,
         targets,
-        *,
+        _named=...,
         out_dtype=None,
         extrapolate="clamp",
         target_lengths=None,
@@ -191,6 +197,8 @@ if not TYPE_CHECKING:
         max_memory=None,
         check=True,
     ):
+        if _named is not ...:
+            raise TypeError(only_named("fuse", 2))
         if not (_is_traced() and _joins_a_graph(streams, out, stream)):
             result = _core.fuse(
                 streams,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from robocache._arguments import invalid, whole
+from robocache._arguments import invalid, only_named, whole
 
 
 class Stream:
@@ -36,11 +36,33 @@ class Stream:
         scale: Any = None,
         dim: int | None = None,
         name: str | None = None,
-    ) -> None:
-        # Streams are made for every call, most of them with none of this to look at.
-        if values is None or times is None or dim is not None or name is not None:
-            dim = _checked_dim(values, times, dim, name)
-        self._parts = (values, times, method, max_gap, lengths, scale, dim, name)
+    ) -> None: ...
+
+    if not TYPE_CHECKING:
+        _signature = __init__
+
+        # Streams are made for every call, most of them with nothing to look at. As in `_ops.py`, options have places
+        # because the defaults of keyword-only ones cost more than all else here.
+        def __init__(
+            self,
+            values=None,
+            times=None,
+            _named=...,
+            method="linear",
+            max_gap=None,
+            lengths=None,
+            scale=None,
+            dim=None,
+            name=None,
+        ):
+            if _named is not ...:
+                raise TypeError(only_named("Stream", 2))
+            if values is None or times is None or dim is not None or name is not None:
+                dim = _checked_dim(values, times, dim, name)
+            self._parts = (values, times, method, max_gap, lengths, scale, dim, name)
+
+        __init__.__wrapped__ = _signature
+        del _signature
 
     @property
     def values(self) -> Any:

@@ -5,7 +5,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use super::{DType, Device, Layout, TensorRef};
+use super::{DType, Device, TensorRef};
 use crate::{Error, ErrorKind, Result};
 
 /// The major version whose structures these are.
@@ -109,6 +109,9 @@ pub type SetError = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_ch
 /// How [`ExchangeApi`] makes a Python object of an owning description.
 pub type ToObject = unsafe extern "C" fn(*mut DlManagedTensorVersioned, *mut *mut c_void) -> c_int;
 
+/// How [`ExchangeApi`] describes a Python tensor, which stays the owner.
+pub type ViewObject = unsafe extern "C" fn(*mut c_void, *mut DlTensor) -> c_int;
+
 /// `DLPackExchangeAPI`: what a framework offers to C callers without going through Python.
 #[repr(C)]
 #[derive(Debug)]
@@ -123,7 +126,7 @@ pub struct ExchangeApi {
     /// A Python tensor from an owning description, which it consumes.
     pub to_object: Option<ToObject>,
     /// A borrowed description of a Python tensor; may be null.
-    pub view_object: Option<unsafe extern "C" fn(*mut c_void, *mut DlTensor) -> c_int>,
+    pub view_object: Option<ViewObject>,
     /// The stream that the framework queues work on.
     pub current_stream: Option<unsafe extern "C" fn(i32, i32, *mut *mut c_void) -> c_int>,
 }
@@ -216,8 +219,18 @@ impl DType {
 ///
 /// # Safety
 /// `shape` must point to `ndim` sizes, `strides` to as many or be null; and as for [`TensorRef::from_raw`].
-#[inline]
 pub unsafe fn describe<'a>(tensor: &DlTensor) -> Result<TensorRef<'a>> {
+    let mut view = TensorRef::nothing();
+    // SAFETY: the caller's promise.
+    unsafe { describe_into(tensor, &mut view) }.map(|()| view)
+}
+
+/// As [`describe`], in place of a view of nothing. After an error the view is of no use.
+///
+/// # Safety
+/// As for [`describe`].
+#[inline]
+pub unsafe fn describe_into<'a>(tensor: &DlTensor, view: &mut TensorRef<'a>) -> Result<()> {
     let dtype = DType::from_dlpack(tensor.dtype)?;
     let device = Device::from_dlpack(tensor.device)?;
     let rank = usize::try_from(tensor.ndim)
@@ -232,11 +245,11 @@ pub unsafe fn describe<'a>(tensor: &DlTensor) -> Result<TensorRef<'a>> {
             (rank > 0 && !tensor.strides.is_null()).then(|| std::slice::from_raw_parts(tensor.strides, rank)),
         )
     };
-    let layout = Layout::strided(shape, strides, dtype)?;
     let offset = usize::try_from(tensor.byte_offset)
         .map_err(|_| Error::new(ErrorKind::InvalidArgument, "byte offset outside the address space"))?;
+    let data = tensor.data.cast::<u8>().wrapping_add(offset);
     // SAFETY: the caller's promise.
-    unsafe { TensorRef::from_raw(tensor.data.cast::<u8>().wrapping_add(offset), dtype, device, layout) }
+    unsafe { view.fill(data, (dtype, device), (shape, strides)) }
 }
 
 #[cfg(test)]

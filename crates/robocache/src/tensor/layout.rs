@@ -11,9 +11,12 @@ pub const MAX_RANK: usize = 5;
 /// Shape and strides (in elements, of any sign) of a tensor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    rank: usize,
     shape: [usize; MAX_RANK],
     strides: [isize; MAX_RANK],
+    /// How many elements there are, and whether they lie in row-major order without holes: every check asks.
+    count: usize,
+    dense: bool,
+    rank: u8,
 }
 
 impl Layout {
@@ -21,16 +24,15 @@ impl Layout {
     #[inline]
     pub fn contiguous(shape: &[usize], dtype: DType) -> Result<Self> {
         let mut layout = Self::empty(shape.len())?;
-        for (axis, &size) in shape.iter().enumerate() {
-            layout.shape[axis] = size;
+        let (mut size, mut strides) = (Size::new(dtype), 1isize);
+        for (axis, &length) in shape.iter().enumerate().rev() {
+            layout.shape[axis] = length;
+            layout.strides[axis] = strides;
+            size.add(length);
+            // An empty axis must not make the others' strides zero; `Size` bounds the product.
+            strides = strides.wrapping_mul(length.max(1) as isize);
         }
-        layout.check_size(dtype)?;
-        let mut stride = 1isize;
-        for axis in (0..layout.rank).rev() {
-            layout.strides[axis] = stride;
-            // An empty axis must not make the others' strides zero; check_size bounds the product.
-            stride = stride.saturating_mul(isize::try_from(shape[axis].max(1)).unwrap_or(isize::MAX));
-        }
+        layout.count = size.count(shape, dtype)?;
         Ok(layout)
     }
 
@@ -38,78 +40,79 @@ impl Layout {
     /// leave the address space are refused where the layout becomes a view.
     #[inline]
     pub fn strided(shape: &[i64], strides: Option<&[i64]>, dtype: DType) -> Result<Self> {
-        let mut layout = Self::empty(shape.len())?;
-        for (axis, &size) in shape.iter().enumerate() {
-            layout.shape[axis] = usize::try_from(size)
-                .map_err(|_| Error::new(crate::ErrorKind::InvalidArgument, format!("axis {axis} has size {size}")))?;
-        }
-        let Some(strides) = strides else {
-            return Self::contiguous(&layout.shape[..layout.rank], dtype);
-        };
-        layout.check_size(dtype)?;
-        for (to, &stride) in layout.strides.iter_mut().zip(strides.iter().take(layout.rank)) {
-            *to = isize::try_from(stride).unwrap_or(isize::MAX);
-        }
+        let mut layout = Self::empty(0)?;
+        layout.fill(shape, strides, dtype)?;
         Ok(layout)
+    }
+
+    /// As [`Layout::strided`], in place of an empty layout.
+    pub(super) fn fill(&mut self, shape: &[i64], strides: Option<&[i64]>, dtype: DType) -> Result<()> {
+        let axes = shape.len();
+        if axes > MAX_RANK {
+            return Err(too_many(axes));
+        }
+        self.rank = axes as u8;
+        let (mut size, mut dense) = (Size::new(dtype), true);
+        // The stride that an axis has in row-major order.
+        let mut expected = 1i64;
+        for axis in (0..axes).rev() {
+            let Ok(length) = usize::try_from(shape[axis]) else { return Err(negative(axis, shape[axis])) };
+            let stride = strides.map_or(expected, |strides| strides[axis]);
+            self.shape[axis] = length;
+            self.strides[axis] = isize::try_from(stride).unwrap_or(isize::MAX);
+            dense &= length == 1 || stride == expected;
+            size.add(length);
+            expected = expected.wrapping_mul(length.max(1) as i64);
+        }
+        self.count = size.count(&self.shape[..axes], dtype)?;
+        self.dense = dense || self.count == 0;
+        Ok(())
     }
 
     #[inline]
     fn empty(rank: usize) -> Result<Self> {
         if rank > MAX_RANK {
-            return Err(Error::new(
-                crate::ErrorKind::InvalidArgument,
-                format!("{rank} axes, at most {MAX_RANK} are supported"),
-            ));
+            return Err(too_many(rank));
         }
-        Ok(Self { rank, shape: [0; MAX_RANK], strides: [0; MAX_RANK] })
+        Ok(Self { rank: rank as u8, ..Self::NONE })
     }
+
+    /// No axes and, other than what [`Layout::contiguous`] makes of that, no element.
+    pub(super) const NONE: Self = Self { shape: [0; MAX_RANK], strides: [0; MAX_RANK], count: 0, dense: true, rank: 0 };
 
     /// Number of axes.
     #[inline]
     pub fn rank(&self) -> usize {
-        self.rank
+        usize::from(self.rank)
     }
 
     /// Size of every axis.
     #[inline]
     pub fn shape(&self) -> &[usize] {
-        &self.shape[..self.rank]
+        &self.shape[..self.rank()]
     }
 
     /// Step in elements along every axis.
     #[inline]
     pub fn strides(&self) -> &[isize] {
-        &self.strides[..self.rank]
+        &self.strides[..self.rank()]
     }
 
     /// Number of elements.
     #[inline]
     pub fn count(&self) -> usize {
-        self.shape().iter().product()
-    }
-
-    /// Sizes whose element or byte count cannot be addressed are refused here, once, so that
-    /// `count()` and byte arithmetic cannot overflow later. Zero-sized axes do not hide it.
-    #[inline]
-    fn check_size(&self, dtype: DType) -> Result<()> {
-        let mut bytes = dtype.size();
-        for &size in self.shape() {
-            bytes = bytes
-                .checked_mul(size.max(1))
-                .filter(|&bytes| isize::try_from(bytes).is_ok())
-                .ok_or_else(|| too_large(self.shape(), dtype))?;
-        }
-        Ok(())
+        self.count
     }
 
     /// First and one-past-last byte, relative to the pointer, that the layout can touch.
     #[inline]
     pub fn extent(&self, dtype: DType) -> Result<(isize, isize)> {
+        if self.dense {
+            // As many bytes as `Size` found to be possible.
+            return Ok((0, (self.count * dtype.size()) as isize));
+        }
         let (mut low, mut high) = (Some(0isize), Some(1isize));
         for (&count, &stride) in self.shape().iter().zip(self.strides()) {
-            if count == 0 {
-                return Ok((0, 0));
-            }
             let span = isize::try_from(count - 1).ok().and_then(|steps| steps.checked_mul(stride));
             let end = if stride < 0 { &mut low } else { &mut high };
             *end = end.zip(span).and_then(|(end, span)| end.checked_add(span));
@@ -121,19 +124,7 @@ impl Layout {
     /// Whether elements lie in row-major order without holes.
     #[inline]
     pub fn is_contiguous(&self) -> bool {
-        if self.count() == 0 {
-            return true;
-        }
-        let mut expected = 1isize;
-        for (&count, &stride) in self.shape().iter().zip(self.strides()).rev() {
-            if count != 1 {
-                if stride != expected {
-                    return false;
-                }
-                expected = expected.saturating_mul(isize::try_from(count).unwrap_or(isize::MAX));
-            }
-        }
-        true
+        self.dense
     }
 
     /// Whether two different indices may share an element, as `expand` makes them. Exact for
@@ -165,7 +156,7 @@ impl Layout {
     #[inline]
     pub(crate) fn expect_rank(&self, argument: &'static str, ranks: &[usize], form: &str) -> Result<()> {
         ensure!(
-            ranks.contains(&self.rank),
+            ranks.contains(&self.rank()),
             argument,
             "expected {form}, got {} {} of shape {:?}",
             self.rank,
@@ -174,6 +165,47 @@ impl Layout {
         );
         Ok(())
     }
+}
+
+/// The elements of a shape as its axes become known, in any order. Sizes whose element or byte count cannot be addressed
+/// are refused, once, so that arithmetic on counts and bytes cannot overflow later. Empty axes do not hide it.
+struct Size {
+    bytes: Option<usize>,
+    is_empty: bool,
+    element: usize,
+}
+
+impl Size {
+    #[inline]
+    fn new(dtype: DType) -> Self {
+        Self { bytes: Some(dtype.size()), is_empty: false, element: dtype.size() }
+    }
+
+    #[inline]
+    fn add(&mut self, length: usize) {
+        self.bytes = self.bytes.and_then(|bytes| bytes.checked_mul(length.max(1)));
+        self.is_empty |= length == 0;
+    }
+
+    #[inline]
+    fn count(&self, shape: &[usize], dtype: DType) -> Result<usize> {
+        match self.bytes.filter(|&bytes| isize::try_from(bytes).is_ok()) {
+            // Sizes of elements are powers of two, and a shift is quicker than a division.
+            Some(bytes) => Ok(if self.is_empty { 0 } else { bytes >> self.element.trailing_zeros() }),
+            None => Err(too_large(shape, dtype)),
+        }
+    }
+}
+
+#[cold]
+fn too_many(rank: usize) -> Error {
+    let text = format!("{rank} axes, at most {MAX_RANK} are supported");
+    Error::new(crate::ErrorKind::InvalidArgument, text)
+}
+
+#[cold]
+fn negative(axis: usize, length: i64) -> Error {
+    Error::new(crate::ErrorKind::InvalidArgument, format!("axis {axis} has size {length}"))
 }
 
 #[cold]
@@ -211,6 +243,11 @@ mod tests {
             assert!(error.to_string().contains("address space"), "{error}");
         }
         assert!(Layout::contiguous(&[1 << 60], DType::U8).is_ok());
+    }
+
+    #[test]
+    fn a_view_is_moved_without_a_call() {
+        assert!(size_of::<TensorRef<'_>>() <= 128);
     }
 
     #[test]

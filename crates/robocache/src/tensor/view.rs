@@ -42,14 +42,13 @@ impl FromStr for Device {
 }
 
 /// A read-only view of somebody else's memory.
+// No more than 128 bytes, which the compiler moves without calling for it; a test holds it.
 #[derive(Debug, Clone, Copy)]
 pub struct TensorRef<'a> {
     data: *const u8,
     dtype: DType,
     device: Device,
     layout: Layout,
-    /// The addresses that it can touch, from and to.
-    range: (usize, usize),
     lifetime: PhantomData<&'a [u8]>,
 }
 
@@ -59,6 +58,7 @@ pub struct TensorMut<'a> {
     pub(super) view: TensorRef<'a>,
     pub(super) exclusive: PhantomData<&'a mut [u8]>,
     pub(super) zeroed: bool,
+    pub(super) unshared: bool,
 }
 
 // SAFETY: a view is a pointer with a length; it is shared like `&[u8]`.
@@ -90,8 +90,7 @@ impl<'a> TensorRef<'a> {
     /// As for [`TensorRef::from_raw`]; the layout must be contiguous.
     pub(super) unsafe fn on_host(data: *const u8, dtype: DType, layout: Layout) -> Self {
         debug_assert!(layout.is_contiguous());
-        let range = (data as usize, data as usize + layout.count() * dtype.size());
-        Self { data, dtype, device: Device::Cpu, layout, range, lifetime: PhantomData }
+        Self { data, dtype, device: Device::Cpu, layout, lifetime: PhantomData }
     }
 
     /// A view of memory that a framework owns. Refuses null and misaligned pointers, and strides that leave the address
@@ -102,18 +101,46 @@ impl<'a> TensorRef<'a> {
     /// and must not be written meanwhile. `bool` elements must hold 0 or 1.
     #[inline]
     pub unsafe fn from_raw(data: *const u8, dtype: DType, device: Device, layout: Layout) -> Result<Self> {
+        let view = Self { data, dtype, device, layout, lifetime: PhantomData };
+        view.check().map(|()| view)
+    }
+
+    /// A view of nothing, as [`dlpack::describe_into`](super::dlpack::describe_into) is given one. A view that is made
+    /// where it stays is not copied, for which the processor would wait until the copied fields are written.
+    #[inline]
+    pub fn nothing() -> Self {
+        let (data, device) = (std::ptr::null(), Device::Cpu);
+        Self { data, dtype: DType::U8, device, layout: Layout::NONE, lifetime: PhantomData }
+    }
+
+    /// As [`TensorRef::from_raw`], in place of a view of nothing.
+    ///
+    /// # Safety
+    /// As for [`TensorRef::from_raw`], of the layout that `shape` and `strides` make.
+    pub(super) unsafe fn fill(
+        &mut self,
+        data: *const u8,
+        (dtype, device): (DType, Device),
+        (shape, strides): (&[i64], Option<&[i64]>),
+    ) -> Result<()> {
+        (self.data, self.dtype, self.device) = (data, dtype, device);
+        self.layout.fill(shape, strides, dtype)?;
+        self.check()
+    }
+
+    #[inline]
+    fn check(&self) -> Result<()> {
+        let Self { data, dtype, layout, .. } = self;
         if layout.count() > 0 {
             if data.is_null() {
                 return Err(Error::new(ErrorKind::InvalidArgument, "null data pointer with elements"));
             }
             // Sizes are powers of two, and a mask is quicker than a division.
-            if data as usize & (dtype.size() - 1) != 0 {
+            if *data as usize & (dtype.size() - 1) != 0 {
                 return Err(Error::new(ErrorKind::InvalidArgument, format!("data pointer is not aligned to {dtype}")));
             }
         }
-        let ((low, high), base) = (layout.extent(dtype)?, data as usize);
-        let range = (base.wrapping_add_signed(low), base.wrapping_add_signed(high));
-        Ok(Self { data, dtype, device, layout, range, lifetime: PhantomData })
+        layout.extent(*dtype).map(drop)
     }
 
     /// Its dtype.
@@ -149,7 +176,9 @@ impl<'a> TensorRef<'a> {
     /// The addresses that the view can touch, for overlap checks.
     #[inline]
     pub(crate) fn address_range(&self) -> (usize, usize) {
-        self.range
+        // What is possible was found when the view was made.
+        let (low, high) = self.layout.extent(self.dtype).unwrap_or_default();
+        ((self.data as usize).wrapping_add_signed(low), (self.data as usize).wrapping_add_signed(high))
     }
 }
 
@@ -160,7 +189,7 @@ impl<'a> TensorMut<'a> {
         // The pointer must come from the exclusive borrow, since it will be written through.
         // SAFETY: as in `TensorRef::from_slice`.
         let view = unsafe { TensorRef::on_host(data.as_mut_ptr().cast_const().cast(), T::DTYPE, layout) };
-        Ok(Self { view, exclusive: PhantomData, zeroed: false })
+        Ok(Self { view, exclusive: PhantomData, zeroed: false, unshared: false })
     }
 
     /// A writable view of memory that a framework owns; refuses layouts whose elements overlap.
@@ -187,7 +216,7 @@ impl<'a> TensorMut<'a> {
                 format!("elements of {layout:?} share memory, so it cannot be written"),
             ));
         }
-        Ok(Self { view, exclusive: PhantomData, zeroed: false })
+        Ok(Self { view, exclusive: PhantomData, zeroed: false, unshared: false })
     }
 
     /// The same view of memory that holds nothing but zeros, as the system gives it out: the next op need not write
@@ -195,6 +224,17 @@ impl<'a> TensorMut<'a> {
     #[must_use]
     pub fn zeroed(self) -> Self {
         Self { zeroed: true, ..self }
+    }
+
+    /// The same view of memory that was just allocated, so that no input can lie there: nobody looks whether one does.
+    #[must_use]
+    pub fn unshared(self) -> Self {
+        Self { unshared: true, ..self }
+    }
+
+    /// Whether it is known that no input lies there.
+    pub(crate) fn is_unshared(&self) -> bool {
+        self.unshared
     }
 
     /// Says no longer that it is [`TensorMut::zeroed`].

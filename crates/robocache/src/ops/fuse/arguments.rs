@@ -1,5 +1,7 @@
 //! The arguments of the kernels of `fuse`, and how the columns of its streams are cut into segments.
 
+use std::mem::MaybeUninit;
+
 use crate::cuda::Reporter;
 use crate::ops::resample::{Arguments, ColumnRange, Dims as StreamDims, Method, strides};
 use crate::tensor::{DType, TensorRef};
@@ -97,6 +99,30 @@ pub(super) struct Args<const STREAMS: usize, const SEGMENTS: usize> {
     pub(super) head: Head,
     pub(super) stream: [StreamArgs; STREAMS],
     pub(super) segment: [SegmentArgs; SEGMENTS],
+}
+
+impl<const STREAMS: usize, const SEGMENTS: usize> Args<STREAMS, SEGMENTS> {
+    /// The parts that a call uses, empty; what comes behind them is not written.
+    pub(super) fn begin(
+        args: &mut MaybeUninit<Self>,
+        streams: usize,
+        segments: usize,
+    ) -> (&mut Head, &mut [StreamArgs], &mut [SegmentArgs]) {
+        let (streams, segments, args) = (streams.min(STREAMS), segments.min(SEGMENTS), args.as_mut_ptr());
+        // SAFETY: inside of the arrays, in three parts that do not overlap, each written before it is seen.
+        unsafe {
+            (&raw mut (*args).head).write(Head::EMPTY);
+            let stream = (&raw mut (*args).stream).cast::<StreamArgs>();
+            (0..streams).for_each(|index| stream.add(index).write(EMPTY_STREAM));
+            let segment = (&raw mut (*args).segment).cast::<SegmentArgs>();
+            (0..segments).for_each(|index| segment.add(index).write(EMPTY_SEGMENT));
+            (
+                &mut (*args).head,
+                std::slice::from_raw_parts_mut(stream, streams),
+                std::slice::from_raw_parts_mut(segment, segments),
+            )
+        }
+    }
 }
 
 pub(super) const CHECK: u32 = 1;

@@ -1,9 +1,11 @@
 //! `fuse` on CUDA: the choice of kernel and tile, and its arguments. `resample` comes here too for
 //! what its own kernel does not know.
 
+use std::mem::MaybeUninit;
+
 use super::arguments::{
-    APART, Args, CHECK, COLLECT, CUBICS, EMPTY_SEGMENT, EMPTY_STREAM, FEW, Head, KEEP, LINE, MANY, Output, RAGGED,
-    RICH, STAGE, SegmentArgs, Source, WIDE_TARGET_LENGTHS, ZEROS, cut, room, row_bytes, whole_rows,
+    APART, Args, CHECK, COLLECT, CUBICS, FEW, Head, KEEP, LINE, MANY, Output, RAGGED, RICH, STAGE, SegmentArgs, Source,
+    WIDE_TARGET_LENGTHS, ZEROS, cut, room, row_bytes, whole_rows,
 };
 use super::plan::{Plan, Sizes};
 use super::variant::{Mode, Variant, WHOLE_THREADS};
@@ -198,16 +200,14 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
     let is_wide = |tensor: Option<&TensorRef<'_>>| tensor.is_some_and(|tensor| tensor.dtype() == DType::I64);
     let in_bytes = |strides: [isize; 3], size: usize| strides.map(|stride| stride as i64 * size as i64);
     let wide = |strides: [isize; 3]| strides.map(|stride| stride as i64);
-    // Made here and filled in place, since it is large.
-    let mut args = Args::<STREAMS, SEGMENTS> {
-        head: Head::EMPTY,
-        stream: [EMPTY_STREAM; STREAMS],
-        segment: [EMPTY_SEGMENT; SEGMENTS],
-    };
+    let count: usize = sources.iter().map(Source::segments).sum();
+    // Made here and filled in place, since it is large: to write what is never read would take as long as the plan.
+    let mut args = MaybeUninit::<Args<STREAMS, SEGMENTS>>::uninit();
+    let (head, streams, segments) = Args::begin(&mut args, sources.len(), count);
     let place = Output::new(output.view(), common.dtype, common.batch, common.target_count);
     let (mut stamps, mut used) = (0u64, 0usize);
-    for (index, (source, stream)) in sources.iter().zip(&mut args.stream).enumerate() {
-        cut(index, source, mode, &place, &mut args.segment[used..])?;
+    for (index, (source, stream)) in sources.iter().zip(&mut *streams).enumerate() {
+        cut(index, source, mode, &place, &mut segments[used..])?;
         used += source.segments();
         stream.kind = source.kind();
         stream.staged = u32::try_from(stamps).unwrap_or(u32::MAX);
@@ -244,11 +244,10 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
         // From multiples of 16 bytes, for the loops that look at several at once.
         stamps += (dims.samples as u64).next_multiple_of(4);
     }
-    let segments = &mut args.segment[..used];
     let cubics = segments.iter().any(|segment| segment.method == Method::Cubic as u8);
     let width = sources.iter().map(|source| source.width).sum();
     let near = segments.iter().all(|segment| segment.method == ZEROS || segment.near != 0);
-    let apart = sources.len() > 1 && args.stream.iter().all(|stream| stream.samples <= SHORT);
+    let apart = sources.len() > 1 && streams.iter().all(|stream| stream.samples <= SHORT);
     let sizes = Sizes {
         streams: sources.len() as u32,
         stamps,
@@ -262,7 +261,7 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
     let plan = Plan::new(variant, segments, &sizes, launcher.gpu().info())?;
     let mut kept_bytes = 0;
     if let Some(mut place) = plan.kept {
-        for (source, stream) in sources.iter().zip(&mut args.stream) {
+        for (source, stream) in sources.iter().zip(&mut *streams) {
             let whole = row_bytes(source).map_or(0, |(whole, _)| whole);
             stream.kept = place;
             place += room(whole) as u32;
@@ -270,7 +269,7 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
         }
     }
     let whole = match sources {
-        [only] if mode == Mode::Rich && near && used > 1 => whole_rows(only),
+        [only] if mode == Mode::Rich && near && count > 1 => whole_rows(only),
         _ => None,
     };
     let reads = whole.filter(|_| plan.collect && plan.threads <= WHOLE_THREADS);
@@ -279,7 +278,7 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
     let variant = if plan.columns_at.is_some() || reads.is_some() { other } else { plain };
     let present = |(index, source): (usize, &Source<'_>)| u32::from(source.stream.is_some()) << index;
     let flag = |condition: bool, flag: u32| if condition { flag } else { 0 };
-    args.head = Head {
+    *head = Head {
         targets: common.targets.data(),
         target_lengths: pointer(common.target_lengths),
         out_strides: in_bytes(strides(output.view()), common.dtype.size()),
@@ -304,13 +303,13 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
             | flag(apart, APART)
             | flag(plan.collect, COLLECT)
             | reads.unwrap_or(0)
-            | flag(args.stream.iter().any(|stream| !stream.lengths.is_null()), RAGGED),
+            | flag(streams.iter().any(|stream| !stream.lengths.is_null()), RAGGED),
         tile: plan.tile,
         tiles: plan.tiles,
         chunk: plan.chunk,
         chunks: plan.chunks,
         streams: sources.len() as u32,
-        segments: used as u32,
+        segments: count as u32,
         units: plan.units,
         out_dtype: common.dtype as u32,
         besides_at: plan.besides_at,
@@ -323,20 +322,23 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
     // More work than a grid can hold is launched in parts.
     let per_row = u64::from(plan.tiles) * u64::from(plan.chunks);
     let rows_per_launch = (MOST_BLOCKS / per_row).max(1);
-    while args.head.first_row < common.batch as u64 {
-        let rows = rows_per_launch.min(common.batch as u64 - args.head.first_row);
+    let mut first_row = 0;
+    while first_row < common.batch as u64 {
+        // SAFETY: written above.
+        unsafe { (&raw mut (*args.as_mut_ptr()).head.first_row).write(first_row) };
+        let rows = rows_per_launch.min(common.batch as u64 - first_row);
         let blocks = u32::try_from(rows * per_row)
             .map_err(|_| Error::invalid("targets", "one row needs more blocks than a launch can have"))?;
         let grid = Grid { blocks, threads: plan.threads, shared: plan.shared };
         // SAFETY: the views were checked against dims and live on this GPU; the framework keeps
-        // them until the stream has passed.
+        // them until the stream has passed. The kernels look at as many streams and segments as `head` tells.
         unsafe { launcher.launch(&KERNELS, variant.number(), grid, &args)? };
         if launcher.only_loads() && (sizes.lines || whole.is_some()) {
             let other = if variant == plain { other } else { plain };
             // SAFETY: as above.
             unsafe { launcher.launch(&KERNELS, other.number(), grid, &args)? };
         }
-        args.head.first_row += rows;
+        first_row += rows;
     }
     Ok(())
 }

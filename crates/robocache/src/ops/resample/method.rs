@@ -151,9 +151,14 @@ impl Methods {
 
     /// The method of all columns, if there is one that the loops for whole rows know.
     pub(crate) fn plain(&self) -> Option<Method> {
-        let mut each = self.each();
-        let first = each.next()?;
-        (first.is_plain() && each.all(|method| method == first)).then_some(first)
+        let first = match self {
+            Self::One(method) => *method,
+            Self::Ranges(ranges) => {
+                let first = ranges.first()?.method;
+                ranges.iter().all(|range| range.method == first).then_some(first)?
+            }
+        };
+        first.is_plain().then_some(first)
     }
 
     /// The ranges in order of columns, neighbours of one method as one; refuses what does not cover
@@ -168,7 +173,7 @@ impl Methods {
             Self::One(method) => {
                 let columns = method.columns();
                 ensure!(
-                    width.is_multiple_of(columns),
+                    columns == 1 || width.is_multiple_of(columns),
                     whose,
                     "{method} takes {columns} columns at a time, got {width} columns"
                 );
