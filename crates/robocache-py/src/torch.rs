@@ -214,7 +214,8 @@ impl Torch {
         reason(tensor).map_or(error, |reason| Error::unsupported(name, reason))
     }
 
-    /// Describes a tensor that was just made as `spec` says; none where torch does not tell its address.
+    /// Describes a tensor that was just made as `spec` says; none where torch does not tell its address, as it does not
+    /// of one that functorch has wrapped at once.
     pub(crate) fn describe_fresh(
         &self,
         tensor: &Bound<'_, PyAny>,
@@ -222,6 +223,9 @@ impl Torch {
         device: Device,
     ) -> Option<Result<TensorRef<'static>>> {
         let address = self.data_ptr.bind(tensor.py()).call1((tensor,)).ok()?.extract::<usize>().ok()?;
+        if address == 0 && spec.layout.count() > 0 {
+            return None;
+        }
         let data = std::ptr::with_exposed_provenance(address);
         // SAFETY: torch was asked for this layout on this device, and the memory lives as long as the tensor.
         Some(unsafe { TensorRef::from_raw(data, spec.dtype, device, spec.layout) })

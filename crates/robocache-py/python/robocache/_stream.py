@@ -24,6 +24,7 @@ class Stream:
     __module__ = "robocache"
     # One tuple, which the engine reads at once.
     __slots__ = ("_parts",)
+    _parts: tuple[Any, Any, Any, float | None, Any, Any, int | None, str | None]
 
     def __init__(
         self,
