@@ -112,9 +112,9 @@ def test_tensors_that_are_not_wrapped_pass_within_functorch(device):
     )
     one = torch.tensor(1.0, device=device)
     torch.testing.assert_close(torch.func.jvp(within, (one,), (one,))[1], want.sum())
-    assert torch.equal(
-        torch.func.functionalize(lambda x: fuse(values, times, targets) * x)(one), want
-    )
+    # Which wraps even what is new; torch has no rule of its own for Functions there.
+    with pytest.raises(RuntimeError, match="Functionalize"):
+        torch.func.functionalize(lambda x: fuse(values, times, targets) * x)(one)
 
 
 def test_errors_within_functorch_are_errors():
