@@ -38,6 +38,9 @@ pub(crate) fn command(workspace: &Workspace, args: &[String]) -> Result<Outcome,
             _ => break,
         };
     }
+    if let Some(architecture) = cubins {
+        kernels::architecture(architecture)?;
+    }
     let dir = match rest {
         [] => workspace.target.join("gpu-bundle"),
         [dir] if !dir.starts_with('-') => workspace.root.join(dir),
@@ -121,7 +124,7 @@ impl Bundle<'_> {
     }
 
     /// All kernels, compiled for one architecture: work that a GPU machine, where time is dear, then need not do. Packed, since
-    /// each file holds the source that it was made from. Kept in the target folder like other results of compilers.
+    /// each file holds the source that it was made from; without their folder, whose owner is to be who unpacks it.
     fn cubins(&self, venv: &Venv, architecture: Option<&str>) -> Result<(), String> {
         let packed = self.dir.join(CUBINS);
         if packed.exists() {
@@ -131,7 +134,8 @@ impl Bundle<'_> {
         let folder = self.workspace.target.join("gpu-cubins");
         kernels::keep(self.workspace, venv, architecture, &folder)?;
         let mut tar = venv.python(self.workspace);
-        process::run(tar.args(["-m", "tarfile", "-c"]).arg(packed).arg(".").current_dir(folder))
+        tar.args(["-m", "tarfile", "-c"]).arg(packed).args(files::names(&folder)?);
+        process::run(tar.current_dir(folder))
     }
 
     /// Debug information is most of a program. Without the tool that removes it, it stays.

@@ -1,5 +1,6 @@
 //! Copying and measuring folders.
 
+use std::ffi::OsString;
 use std::path::Path;
 
 /// Copies a folder without what interpreters and builds leave in it. Returns the bytes.
@@ -26,6 +27,15 @@ fn is_left_over(folder: &str) -> bool {
 /// Copies a file; returns its bytes.
 pub(crate) fn copy(from: &Path, to: &Path) -> Result<u64, String> {
     std::fs::copy(from, to).map_err(|e| format!("{e}: {} to {}", from.display(), to.display()))
+}
+
+/// What lies in a folder, by name.
+pub(crate) fn names(folder: &Path) -> Result<Vec<OsString>, String> {
+    let context = |e: std::io::Error| format!("{e}: {}", folder.display());
+    let entries = std::fs::read_dir(folder).map_err(context)?;
+    let mut names = entries.map(|entry| Ok(entry.map_err(context)?.file_name())).collect::<Result<Vec<_>, String>>()?;
+    names.sort();
+    Ok(names)
 }
 
 /// Bytes of all files in a folder.
@@ -58,6 +68,7 @@ mod tests {
         }
         assert_eq!(copy_sources(&from, &to), Ok(8));
         assert_eq!(size(&to), 8);
+        assert_eq!(names(&to).unwrap(), ["a.py", "deep"]);
         assert!(to.join("deep/b.txt").is_file() && !to.join("d.so").exists());
         std::fs::remove_dir_all(folder).unwrap();
     }

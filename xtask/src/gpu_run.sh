@@ -40,7 +40,9 @@ END
 if [ -f "$here/cubins.tar.xz" ] && [ -z "${ROBOCACHE_CUBIN_DIR:-}" ]; then
     ROBOCACHE_CUBIN_DIR=$(mktemp -d)
     export ROBOCACHE_CUBIN_DIR
-    "$python" -m tarfile -e "$here/cubins.tar.xz" "$ROBOCACHE_CUBIN_DIR"
+    trap 'rm -rf "$ROBOCACHE_CUBIN_DIR"' EXIT
+    "$python" -W ignore -m tarfile -e "$here/cubins.tar.xz" "$ROBOCACHE_CUBIN_DIR"
+    echo "compiled kernels of the bundle: $(find "$ROBOCACHE_CUBIN_DIR" -name '*.cubin' | wc -l)"
 fi
 
 part "machine"

@@ -15,9 +15,7 @@ const TABLE: &str = "kernels.txt";
 const WHEELS: [&str; 2] = ["nvidia/cu13/lib/libnvrtc.so.13", "nvidia/cuda_nvrtc/lib/libnvrtc.so.12"];
 
 pub(crate) fn command(workspace: &Workspace, args: &[String]) -> Result<Outcome, String> {
-    if let Some(bad) = args.iter().find(|arg| arg.parse::<u32>().is_err()) {
-        return Err(format!("kernels: '{bad}' is no architecture; they are numbers such as 90"));
-    }
+    args.iter().try_for_each(|arg| architecture(arg))?;
     let venv = Venv::ensure(workspace)?;
     Ok(match compile(workspace, &venv, args) {
         Ok(()) => Outcome::Passed,
@@ -26,6 +24,14 @@ pub(crate) fn command(workspace: &Workspace, args: &[String]) -> Result<Outcome,
             Outcome::Failed
         }
     })
+}
+
+/// Refuses what is no architecture.
+pub(crate) fn architecture(text: &str) -> Result<(), String> {
+    match text.parse::<u32>() {
+        Ok(_) => Ok(()),
+        Err(_) => Err(format!("'{text}' is no architecture; they are numbers such as 90")),
+    }
 }
 
 /// Compiles for the architectures, all of them when none is named; fails on spills too.
@@ -43,8 +49,11 @@ pub(crate) fn compile(workspace: &Workspace, venv: &Venv, architectures: &[Strin
     if output.status.success() { Ok(()) } else { Err("not every kernel compiles without spills".to_owned()) }
 }
 
-/// Compiles all kernels for one architecture into a folder, where the engine looks if it is told to.
+/// Compiles all kernels for one architecture into a new folder, where the engine looks if it is told to.
 pub(crate) fn keep(workspace: &Workspace, venv: &Venv, architecture: &str, folder: &Path) -> Result<(), String> {
+    if folder.exists() {
+        std::fs::remove_dir_all(folder).map_err(|e| format!("{e}: {}", folder.display()))?;
+    }
     let mut cargo = workspace.cargo();
     cargo.args(["run", "--release", "--quiet", "--package", "robocache", "--example", "kernels", "--"]);
     cargo.args([architecture, "--keep"]).env("ROBOCACHE_NVRTC", nvrtc(venv)?).env("ROBOCACHE_CUBIN_DIR", folder);

@@ -6,7 +6,6 @@ use pyo3::types::{PyList, PyTuple};
 use robocache::ops::Fuse;
 use robocache::ops::fuse::{MOST_STREAMS, Stream as EngineStream, label};
 use robocache::{Context, DType, Device, Error, ErrorKind, Op, Result, ensure, prepare};
-use smallvec::SmallVec;
 
 use crate::cuda::Stream;
 use crate::input::Inputs;
@@ -148,68 +147,67 @@ pub(crate) fn fuse<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = targets.py();
     let fail = |error: Error| errors::to_python(py, &error.op(Fuse::NAME));
-    let mut told = SmallVec::new();
-    list_of(streams, &mut told).map_err(fail)?;
+    let told = list_of(streams).map_err(fail)?;
     let tensors = told.iter().map(|stream| &stream.tensors);
-    torch_op::unless_streams_seen(tensors, targets, [target_lengths, out], || {
-        // Puts the name of a stream before what was refused about it.
-        let blame = |index, refused: Error| {
-            fail(refused.within(&label(told.iter().map(|stream| stream.name.as_deref()), index)))
-        };
-        let (mut inputs, mut streams) = (Inputs::new(), SmallVec::<[Places<'_>; 4]>::new());
-        for (index, stream) in told.iter().enumerate() {
-            streams.push(stream.add_values(&mut inputs).map_err(|error| blame(index, error))?);
-        }
-        let targets = inputs.add("targets", targets, None).map_err(fail)?;
-        // The first data argument, which is the targets where there are no values, decides about the framework and the
-        // stream of the GPU.
-        const FIRST: usize = 0;
-        let gpu_stream = Stream::of(inputs.get(FIRST), stream).map_err(fail)?;
-        let with_targets = inputs.get(targets).device();
-        for (index, (stream, places)) in told.iter().zip(&mut streams).enumerate() {
-            let added = stream.add_others(places, with_targets, &mut inputs, &gpu_stream);
-            added.map_err(|error| blame(index, error))?;
-        }
-        let target_lengths = inputs.add_optional("target_lengths", target_lengths, &gpu_stream).map_err(fail)?;
-        let mut engine = Vec::with_capacity(told.len());
-        for (index, (stream, places)) in told.iter().zip(&streams).enumerate() {
-            engine.push(stream.engine(places, &inputs).map_err(|error| blame(index, error))?);
-        }
-        let first = inputs.get(FIRST);
-        let read = || -> Result<_> {
-            options::budget(max_memory)?;
-            options::device(device, first.device())?;
-            Ok((
-                extrapolate_of(extrapolate)?,
-                options::dtype("out_dtype", out_dtype)?,
-                options::flag("return_valid", return_valid, false)?,
-                options::flag("return_age", return_age, false)?,
-                options::flag("check", check, true)?,
-            ))
-        };
-        let (extrapolate, out_dtype, return_valid, return_age, check) = read().map_err(fail)?;
-        let op = Fuse {
-            streams: engine,
-            targets: *inputs.get(targets).view(),
-            extrapolate,
-            target_lengths: inputs.view(target_lengths).copied(),
-            out_dtype,
-            return_valid,
-            return_age,
-            check,
-        };
-        let context = Context { stream: gpu_stream.handle, ..Context::default() };
-        let prepared = match prepare(&op, &context) {
-            Ok(prepared) => prepared,
-            Err(error) => return Err(fail(error)),
-        };
-        let results = output::run(&prepared, first, out, &gpu_stream)?;
-        gpu_stream.keep_alive(inputs.iter())?;
-        Ok(match &results[..] {
-            [] => py.None().into_bound(py),
-            [only] => only.clone(),
-            _ => PyTuple::new(py, results)?.into_any(),
-        })
+    if let Some(unseen) = torch_op::must_see_streams(tensors, targets, [target_lengths, out])? {
+        return Ok(unseen);
+    }
+    // Puts the name of a stream before what was refused about it.
+    let blame =
+        |index, refused: Error| fail(refused.within(&label(told.iter().map(|stream| stream.name.as_deref()), index)));
+    let (mut inputs, mut streams) = (Inputs::with_room_for(2 * told.len() + 2), Vec::with_capacity(told.len()));
+    for (index, stream) in told.iter().enumerate() {
+        streams.push(stream.add_values(&mut inputs).map_err(|error| blame(index, error))?);
+    }
+    let targets = inputs.add("targets", targets, None).map_err(fail)?;
+    // The first data argument, which is the targets where there are no values, decides about the framework and the
+    // stream of the GPU.
+    const FIRST: usize = 0;
+    let gpu_stream = Stream::of(inputs.get(FIRST), stream).map_err(fail)?;
+    let with_targets = inputs.get(targets).device();
+    for (index, (stream, places)) in told.iter().zip(&mut streams).enumerate() {
+        let added = stream.add_others(places, with_targets, &mut inputs, &gpu_stream);
+        added.map_err(|error| blame(index, error))?;
+    }
+    let target_lengths = inputs.add_optional("target_lengths", target_lengths, &gpu_stream).map_err(fail)?;
+    let mut engine = Vec::with_capacity(told.len());
+    for (index, (stream, places)) in told.iter().zip(&streams).enumerate() {
+        engine.push(stream.engine(places, &inputs).map_err(|error| blame(index, error))?);
+    }
+    let first = inputs.get(FIRST);
+    let read = || -> Result<_> {
+        options::budget(max_memory)?;
+        options::device(device, first.device())?;
+        Ok((
+            extrapolate_of(extrapolate)?,
+            options::dtype("out_dtype", out_dtype)?,
+            options::flag("return_valid", return_valid, false)?,
+            options::flag("return_age", return_age, false)?,
+            options::flag("check", check, true)?,
+        ))
+    };
+    let (extrapolate, out_dtype, return_valid, return_age, check) = read().map_err(fail)?;
+    let op = Fuse {
+        streams: engine,
+        targets: *inputs.get(targets).view(),
+        extrapolate,
+        target_lengths: inputs.view(target_lengths).copied(),
+        out_dtype,
+        return_valid,
+        return_age,
+        check,
+    };
+    let context = Context { stream: gpu_stream.handle, ..Context::default() };
+    let prepared = match prepare(&op, &context) {
+        Ok(prepared) => prepared,
+        Err(error) => return Err(fail(error)),
+    };
+    let results = output::run(&prepared, first, out, &gpu_stream)?;
+    gpu_stream.keep_alive(inputs.iter())?;
+    Ok(match &results[..] {
+        [] => py.None().into_bound(py),
+        [only] => only.clone(),
+        _ => PyTuple::new(py, results)?.into_any(),
     })
 }
 
@@ -225,7 +223,8 @@ pub(crate) fn promoted(names: Vec<String>) -> Option<&'static str> {
 }
 
 /// Finds the streams of a list or tuple.
-fn list_of<'py>(streams: &Bound<'py, PyAny>, found: &mut SmallVec<[Told<'py>; 4]>) -> Result<()> {
+fn list_of<'py>(streams: &Bound<'py, PyAny>) -> Result<Vec<Told<'py>>> {
+    let mut found = Vec::with_capacity(4);
     let py = streams.py();
     let failed = |error: PyErr| errors::from_python(py, ErrorKind::InvalidArgument, "streams", &error);
     let class = torch_op::stream_class(py).map_err(failed)?;
@@ -255,5 +254,5 @@ fn list_of<'py>(streams: &Bound<'py, PyAny>, found: &mut SmallVec<[Told<'py>; 4]
         let name = options::type_name(streams);
         return Err(Error::invalid("streams", format!("expected a list of Stream, got {name}")));
     }
-    Ok(())
+    Ok(found)
 }

@@ -1,9 +1,7 @@
 //! Python objects as tensor views.
 
 use pyo3::prelude::*;
-use robocache::{DType, Device, Error, OutputSpec, Result, TensorMut, TensorRef};
-
-use smallvec::SmallVec;
+use robocache::{DType, Device, Error, Result, TensorMut, TensorRef};
 
 use crate::cuda::Stream;
 use crate::{dlpack, numpy, options, torch};
@@ -25,8 +23,6 @@ pub(crate) struct Input<'py> {
     described: Described<'py>,
     /// All of its memory is 0.
     zeroed: bool,
-    /// Its memory was allocated for this call.
-    fresh: bool,
     name: &'static str,
 }
 
@@ -47,11 +43,11 @@ pub(crate) struct Described<'py> {
 }
 
 /// The arguments of a call, each described where it stays: to move what was just written takes longer than to write it.
-pub(crate) struct Inputs<'py>(SmallVec<[Input<'py>; 8]>);
+pub(crate) struct Inputs<'py>(Vec<Input<'py>>);
 
 impl<'py> Inputs<'py> {
-    pub(crate) fn new() -> Self {
-        Self(SmallVec::new())
+    pub(crate) fn with_room_for(count: usize) -> Self {
+        Self(Vec::with_capacity(count))
     }
 
     /// Describes an argument, which will be used on `stream`, unless that is the framework's own; returns its place.
@@ -77,23 +73,11 @@ impl<'py> Inputs<'py> {
         object.map(|object| self.add(name, object, Some(stream))).transpose()
     }
 
-    /// Adds an output that was just allocated as `spec` says; `zeroed` where all its elements are 0.
-    pub(crate) fn add_fresh(
-        &mut self,
-        spec: &OutputSpec,
-        device: Device,
-        object: Bound<'py, PyAny>,
-        zeroed: bool,
-    ) -> Result<()> {
+    /// Adds an output that was just allocated; `zeroed` where all its elements are 0.
+    pub(crate) fn add_fresh(&mut self, name: &'static str, object: Bound<'py, PyAny>, zeroed: bool) -> Result<()> {
         let place = self.0.len();
-        self.0.push(Input { zeroed, fresh: true, ..Input::blank(spec.name, object) });
-        let input = &mut self.0[place];
-        let known = torch::Torch::of(&input.object).and_then(|torch| torch.describe_fresh(&input.object, spec, device));
-        match known {
-            Some(tensor) => (input.described.tensor, input.framework) = (tensor?, Framework::Torch),
-            None => input.describe(None)?,
-        }
-        Ok(())
+        self.0.push(Input { zeroed, ..Input::blank(name, object) });
+        self.0[place].describe(None)
     }
 
     pub(crate) fn get(&self, place: usize) -> &Input<'py> {
@@ -135,7 +119,7 @@ impl<'py> Input<'py> {
     #[inline]
     fn blank(name: &'static str, object: Bound<'py, PyAny>) -> Self {
         let described = Described { tensor: TensorRef::nothing(), read_only: false, keep: Keep::Nothing };
-        Self { object, framework: Framework::NumPy, described, zeroed: false, fresh: false, name }
+        Self { object, framework: Framework::NumPy, described, zeroed: false, name }
     }
 
     /// As [`Input::on_stream`] for an argument that may be `None`.
@@ -197,7 +181,6 @@ impl<'py> Input<'py> {
         // the view meanwhile; writing races are the caller's, as with every framework's `out=`.
         let view = unsafe { TensorMut::from_view(self.described.tensor) };
         let view = view.map_err(|error| error.argument(self.name))?;
-        let view = if self.zeroed { view.zeroed() } else { view };
-        Ok(if self.fresh { view.unshared() } else { view })
+        Ok(if self.zeroed { view.zeroed() } else { view })
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn run<'py, O: Op>(
     let specs = prepared.outputs();
     let results = specs.iter().filter(|spec| !spec.temporary).count();
     check_number(out, &specs[..results]).map_err(fail)?;
-    let mut outputs = Inputs::new();
+    let mut outputs = Inputs::with_room_for(specs.len());
     for (index, spec) in specs.iter().enumerate() {
         if let Some(object) = given(out, index) {
             outputs.add(spec.name, &object, Some(stream)).map_err(fail)?;
@@ -43,7 +43,7 @@ pub(crate) fn run<'py, O: Op>(
                 (made, false)
             }
         };
-        outputs.add_fresh(spec, device, object, zeroed).map_err(fail)?;
+        outputs.add_fresh(spec.name, object, zeroed).map_err(fail)?;
     }
     let mut views = outputs.views_mut().map_err(fail)?;
     let handle = stream.handle;

@@ -50,19 +50,20 @@ pub(crate) fn transform_points<'py>(
     device: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    torch_op::unless_seen(points, [Some(pose), out], || {
-        let py = points.py();
-        let fail = |error: Error| errors::to_python(py, &error.op(TransformPoints::NAME));
-        let points = Input::new("points", points).map_err(fail)?;
-        let stream = Stream::of(&points, stream).map_err(fail)?;
-        let pose = small_input("pose", pose, &stream).map_err(fail)?;
-        let build = || -> Result<_> {
-            options::device(device, points.device())?;
-            Ok(TransformPoints { points: *points.view(), pose: small(&pose, points.device()) })
-        };
-        let op = build().map_err(fail)?;
-        run(&op, &points, &[Some(&points), Some(&pose)], out, &stream)
-    })
+    if let Some(unseen) = torch_op::must_see(points, [Some(pose), out])? {
+        return Ok(unseen);
+    }
+    let py = points.py();
+    let fail = |error: Error| errors::to_python(py, &error.op(TransformPoints::NAME));
+    let points = Input::new("points", points).map_err(fail)?;
+    let stream = Stream::of(&points, stream).map_err(fail)?;
+    let pose = small_input("pose", pose, &stream).map_err(fail)?;
+    let build = || -> Result<_> {
+        options::device(device, points.device())?;
+        Ok(TransformPoints { points: *points.view(), pose: small(&pose, points.device()) })
+    };
+    let op = build().map_err(fail)?;
+    run(&op, &points, &[Some(&points), Some(&pose)], out, &stream)
 }
 
 /// The mask of `robocache.crop_box`, or with `compact` `(points, index, kept)` of full length.
@@ -136,18 +137,19 @@ pub(crate) fn unproject<'py>(
     device: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    torch_op::unless_seen(depth, [Some(intrinsics), extrinsics, out], || {
-        let py = depth.py();
-        let fail = |error: Error| errors::to_python(py, &error.op(Unproject::NAME));
-        let (images, stream) = Images::new(depth, intrinsics, extrinsics, depth_scale, stream).map_err(fail)?;
-        let build = || -> Result<_> {
-            options::device(device, images.depth().device())?;
-            Ok(Unproject { image: images.view(), return_valid })
-        };
-        let op = build().map_err(fail)?;
-        let inputs: Vec<_> = images.inputs().into_iter().map(Some).collect();
-        run(&op, images.depth(), &inputs, out, &stream)
-    })
+    if let Some(unseen) = torch_op::must_see(depth, [Some(intrinsics), extrinsics, out])? {
+        return Ok(unseen);
+    }
+    let py = depth.py();
+    let fail = |error: Error| errors::to_python(py, &error.op(Unproject::NAME));
+    let (images, stream) = Images::new(depth, intrinsics, extrinsics, depth_scale, stream).map_err(fail)?;
+    let build = || -> Result<_> {
+        options::device(device, images.depth().device())?;
+        Ok(Unproject { image: images.view(), return_valid })
+    };
+    let op = build().map_err(fail)?;
+    let inputs: Vec<_> = images.inputs().into_iter().map(Some).collect();
+    run(&op, images.depth(), &inputs, out, &stream)
 }
 
 /// Points that lie far apart: each is the one farthest from all that were taken before.
@@ -183,23 +185,24 @@ pub(crate) fn farthest_points<'py>(
     stream: Option<&Bound<'py, PyAny>>,
     check: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
-    torch_op::unless_seen(points, [lengths, out], || {
-        let py = points.py();
-        let fail = |error: Error| errors::to_python(py, &error.op(FarthestPoints::NAME));
-        let points = Input::new("points", points).map_err(fail)?;
-        let stream = Stream::of(&points, stream).map_err(fail)?;
-        let lengths = Input::optional("lengths", lengths, &stream).map_err(fail)?;
-        let build = || -> Result<_> {
-            options::device(device, points.device())?;
-            Ok(FarthestPoints {
-                points: *points.view(),
-                k: options::whole("k", k, 0)?,
-                start: start.map_or(Ok(0), |start| options::whole("start", start, 0))?,
-                lengths: lengths.as_ref().map(Input::view).copied(),
-                check,
-            })
-        };
-        let op = build().map_err(fail)?;
-        run(&op, &points, &[Some(&points), lengths.as_ref()], out, &stream)
-    })
+    if let Some(unseen) = torch_op::must_see(points, [lengths, out])? {
+        return Ok(unseen);
+    }
+    let py = points.py();
+    let fail = |error: Error| errors::to_python(py, &error.op(FarthestPoints::NAME));
+    let points = Input::new("points", points).map_err(fail)?;
+    let stream = Stream::of(&points, stream).map_err(fail)?;
+    let lengths = Input::optional("lengths", lengths, &stream).map_err(fail)?;
+    let build = || -> Result<_> {
+        options::device(device, points.device())?;
+        Ok(FarthestPoints {
+            points: *points.view(),
+            k: options::whole("k", k, 0)?,
+            start: start.map_or(Ok(0), |start| options::whole("start", start, 0))?,
+            lengths: lengths.as_ref().map(Input::view).copied(),
+            check,
+        })
+    };
+    let op = build().map_err(fail)?;
+    run(&op, &points, &[Some(&points), lengths.as_ref()], out, &stream)
 }

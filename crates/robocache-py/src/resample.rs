@@ -82,51 +82,53 @@ pub(crate) fn resample<'py>(
     max_memory: Option<&Bound<'py, PyAny>>,
     check: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    torch_op::unless_seen(values, [Some(times), Some(targets), lengths, target_lengths, scale, out], || {
-        let py = values.py();
-        let fail = |error: Error| errors::to_python(py, &error.op(Resample::NAME));
-        let mut inputs = Inputs::new();
-        let values = inputs.add("values", values, None).map_err(fail)?;
-        let stream = Stream::of(inputs.get(values), stream).map_err(fail)?;
-        let mut add = |name, object| inputs.add(name, object, Some(&stream));
-        let (times, targets) = (add("times", times).map_err(fail)?, add("targets", targets).map_err(fail)?);
-        let mut optional = |name, object| inputs.add_optional(name, object, &stream);
-        let lengths = optional("lengths", lengths).map_err(fail)?;
-        let target_lengths = optional("target_lengths", target_lengths).map_err(fail)?;
-        let scale = ScaleInput::of(scale, inputs.get(values).device(), &stream).map_err(fail)?;
-        let view = |place| *inputs.get(place).view();
-        let build = || -> Result<_> {
-            options::budget(max_memory)?;
-            let values = view(values);
-            options::device(device, values.device())?;
-            Ok(Resample {
-                method: method_of(method)?,
-                extrapolate: extrapolate_of(extrapolate)?,
-                lengths: lengths.map(view),
-                target_lengths: target_lengths.map(view),
-                max_gap: options::seconds("max_gap", max_gap)?,
-                scale: scale.as_ref().map(ScaleInput::view),
-                out_dtype: options::dtype("out_dtype", out_dtype)?,
-                return_valid: options::flag("return_valid", return_valid, false)?,
-                check: options::flag("check", check, true)?,
-                ..Resample::new(values, view(times), view(targets))
-            })
-        };
-        let op = build().map_err(fail)?;
-        let context = Context { stream: stream.handle, ..Context::default() };
-        let prepared = match prepare(&op, &context) {
-            Ok(prepared) => prepared,
-            Err(error) => return Err(fail(error)),
-        };
-        let results = output::run(&prepared, inputs.get(values), out, &stream)?;
-        stream.keep_alive(inputs.iter())?;
-        let mut results = results.into_iter();
-        match (results.next(), results.next()) {
-            (None, _) => Ok(py.None().into_bound(py)),
-            (Some(result), None) => Ok(result),
-            (result, valid) => Ok((result, valid).into_pyobject(py)?.into_any()),
-        }
-    })
+    if let Some(unseen) = torch_op::must_see(values, [Some(times), Some(targets), lengths, target_lengths, scale, out])?
+    {
+        return Ok(unseen);
+    }
+    let py = values.py();
+    let fail = |error: Error| errors::to_python(py, &error.op(Resample::NAME));
+    let mut inputs = Inputs::with_room_for(5);
+    let values = inputs.add("values", values, None).map_err(fail)?;
+    let stream = Stream::of(inputs.get(values), stream).map_err(fail)?;
+    let mut add = |name, object| inputs.add(name, object, Some(&stream));
+    let (times, targets) = (add("times", times).map_err(fail)?, add("targets", targets).map_err(fail)?);
+    let mut optional = |name, object| inputs.add_optional(name, object, &stream);
+    let lengths = optional("lengths", lengths).map_err(fail)?;
+    let target_lengths = optional("target_lengths", target_lengths).map_err(fail)?;
+    let scale = ScaleInput::of(scale, inputs.get(values).device(), &stream).map_err(fail)?;
+    let view = |place| *inputs.get(place).view();
+    let build = || -> Result<_> {
+        options::budget(max_memory)?;
+        let values = view(values);
+        options::device(device, values.device())?;
+        Ok(Resample {
+            method: method_of(method)?,
+            extrapolate: extrapolate_of(extrapolate)?,
+            lengths: lengths.map(view),
+            target_lengths: target_lengths.map(view),
+            max_gap: options::seconds("max_gap", max_gap)?,
+            scale: scale.as_ref().map(ScaleInput::view),
+            out_dtype: options::dtype("out_dtype", out_dtype)?,
+            return_valid: options::flag("return_valid", return_valid, false)?,
+            check: options::flag("check", check, true)?,
+            ..Resample::new(values, view(times), view(targets))
+        })
+    };
+    let op = build().map_err(fail)?;
+    let context = Context { stream: stream.handle, ..Context::default() };
+    let prepared = match prepare(&op, &context) {
+        Ok(prepared) => prepared,
+        Err(error) => return Err(fail(error)),
+    };
+    let results = output::run(&prepared, inputs.get(values), out, &stream)?;
+    stream.keep_alive(inputs.iter())?;
+    let mut results = results.into_iter();
+    match (results.next(), results.next()) {
+        (None, _) => Ok(py.None().into_bound(py)),
+        (Some(result), None) => Ok(result),
+        (result, valid) => Ok((result, valid).into_pyobject(py)?.into_any()),
+    }
 }
 
 /// One name, or a list of `(name, start, end)`.

@@ -10,13 +10,12 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyTuple, PyType};
 use robocache::tensor::dlpack::{
-    DlDevice, DlManagedTensorVersioned, DlTensor, DlVersion, ExchangeApi, MAJOR_VERSION, ToObject, ViewObject,
-    describe_into,
+    DlDevice, DlManagedTensorVersioned, DlTensor, DlVersion, ExchangeApi, MAJOR_VERSION, ToObject, describe_into,
 };
 use robocache::{DType, Device, Error, ErrorKind, Layout, MAX_RANK, Memory, OutputSpec, Result, TensorRef};
 
 use crate::input::{Described, Input, Keep};
-use crate::{dlpack, errors, torch_op};
+use crate::{dlpack, errors};
 
 /// What is known about the torch in this process.
 pub(crate) struct Torch {
@@ -25,16 +24,14 @@ pub(crate) struct Torch {
     is_grad_enabled: Py<PyAny>,
     requires_grad: Attribute,
     new_empty_strided: Py<PyAny>,
-    data_ptr: Py<PyAny>,
     on_current_gpu: Option<OnCurrentGpu>,
     /// Our dtypes that this torch has, and its own.
     dtypes: Vec<(DType, Py<PyAny>)>,
     /// The names of `torch.autograd.forward_ad`.
     forward_ad: Py<PyDict>,
     dispatch_modes: Option<Py<PyAny>>,
-    functorch_levels: Option<Py<PyAny>>,
+    functorch_is_active: Option<Py<PyAny>>,
     api: Option<&'static ExchangeApi>,
-    view_object: Option<ViewObject>,
 }
 
 /// What code that torch has compiled allocates with, quicker than public functions. Not public itself, so nothing may
@@ -87,22 +84,17 @@ impl Torch {
         });
         let on_current_gpu = allocate.zip(internal("_cuda_getDevice"));
         let dtypes = DType::ALL.iter().filter_map(|&dtype| Some((dtype, module.getattr(dtype.name()).ok()?.unbind())));
-        let api = exchange_api(&tensor);
         Ok(Self {
             dtypes: dtypes.collect(),
             on_current_gpu: on_current_gpu.map(|(allocate, current)| OnCurrentGpu { allocate, current }),
-            view_object: api.and_then(|api| api.view_object),
-            api,
+            api: exchange_api(&tensor),
             parameter: module.getattr("nn")?.getattr("Parameter")?.cast_into::<PyType>()?.unbind(),
             new_empty_strided: tensor.getattr("new_empty_strided")?.unbind(),
-            data_ptr: tensor.getattr("data_ptr")?.unbind(),
             requires_grad: Attribute::of(&tensor, "requires_grad")?,
             is_grad_enabled: module.getattr("is_grad_enabled")?.unbind(),
             forward_ad: module.getattr("autograd")?.getattr("forward_ad")?.cast_into::<PyModule>()?.dict().unbind(),
             dispatch_modes: internal("_len_torch_dispatch_stack"),
-            functorch_levels: internal("_functorch").and_then(|functorch| {
-                functorch.bind(module.py()).getattr("get_dynamic_layer_stack_depth").map(Bound::unbind).ok()
-            }),
+            functorch_is_active: internal("_are_functorch_transforms_active"),
             tensor: tensor.unbind(),
         })
     }
@@ -119,16 +111,16 @@ impl Torch {
         is_of(object, self.tensor.bind(object.py()))
     }
 
-    /// Whether functorch is at work (vmap, grad, ...), which may have wrapped tensors.
-    pub(crate) fn may_be_wrapped(&self, py: Python<'_>) -> PyResult<bool> {
-        self.functorch_levels.as_ref().map_or(Ok(false), |levels| levels.call0(py)?.is_truthy(py))
-    }
-
-    /// Whether something looks at all calls on tensors: a dispatch mode, or forward differentiation, whose tangents
-    /// would be lost without a word.
+    /// Whether something looks at all calls on tensors: a dispatch mode, functorch (vmap, grad, ...), whose
+    /// tensors may be wrapped, or forward differentiation, whose tangents would be lost without a word.
     pub(crate) fn is_watching(&self, py: Python<'_>) -> PyResult<bool> {
         if let Some(modes) = &self.dispatch_modes
             && modes.call0(py)?.is_truthy(py)?
+        {
+            return Ok(true);
+        }
+        if let Some(is_active) = &self.functorch_is_active
+            && is_active.call0(py)?.is_truthy(py)?
         {
             return Ok(true);
         }
@@ -162,6 +154,7 @@ impl Torch {
         let refused = |error: PyErr| errors::from_python(py, ErrorKind::Unsupported, name, &error);
         if tensor.call_method0(intern!(py, "is_neg")).and_then(|neg| neg.is_truthy()).map_err(refused)? {
             let copy = tensor.call_method0("resolve_neg").map_err(refused)?;
+            to.tensor = TensorRef::nothing();
             self.describe_plain(name, &copy, to)?;
             (to.read_only, to.keep) = (true, Keep::Copy { _copy: copy });
         }
@@ -175,10 +168,10 @@ impl Torch {
         tensor: &Bound<'py, PyAny>,
         to: &mut Described<'py>,
     ) -> Result<()> {
-        let Some(view) = self.view_object.filter(|_| self.is_exact(tensor)) else {
-            let detached = tensor.call_method0("detach").map_err(|error| self.refused(name, tensor, &error))?;
+        let Some(view) = self.api.and_then(|api| api.view_object).filter(|_| self.is_exact(tensor)) else {
+            let detached = tensor.call_method0("detach").map_err(|error| refused(name, tensor, &error))?;
             let described = dlpack::describe(name, &detached, None);
-            *to = described.map_err(|error| self.in_our_words(name, tensor, error))?;
+            *to = described.map_err(|error| in_our_words(name, tensor, error))?;
             return Ok(());
         };
         let mut described = DlTensor {
@@ -192,43 +185,11 @@ impl Torch {
         };
         // SAFETY: the table belongs to this exact type; the interpreter is attached.
         if unsafe { view(tensor.as_ptr().cast(), &raw mut described) } != 0 {
-            return Err(self.refused(name, tensor, &PyErr::fetch(tensor.py())));
+            return Err(refused(name, tensor, &PyErr::fetch(tensor.py())));
         }
         // SAFETY: torch filled shape and strides, which live as long as the tensor; so does its memory.
         let done = unsafe { describe_into(&described, &mut to.tensor) };
-        done.map_err(|error| self.in_our_words(name, tensor, error))
-    }
-
-    /// Why torch does not describe a tensor.
-    #[cold]
-    fn refused(&self, name: &'static str, tensor: &Bound<'_, PyAny>, error: &PyErr) -> Error {
-        self.in_our_words(name, tensor, errors::from_python(tensor.py(), ErrorKind::Unsupported, name, error))
-    }
-
-    /// Why a tensor cannot be read, where that is for its kind; otherwise `error`.
-    #[cold]
-    fn in_our_words(&self, name: &'static str, tensor: &Bound<'_, PyAny>, error: Error) -> Error {
-        if self.may_be_wrapped(tensor.py()).unwrap_or(false) {
-            torch_op::note_wrapped();
-        }
-        reason(tensor).map_or(error, |reason| Error::unsupported(name, reason))
-    }
-
-    /// Describes a tensor that was just made as `spec` says; none where torch does not tell its address, as it does not
-    /// of one that functorch has wrapped at once.
-    pub(crate) fn describe_fresh(
-        &self,
-        tensor: &Bound<'_, PyAny>,
-        spec: &OutputSpec,
-        device: Device,
-    ) -> Option<Result<TensorRef<'static>>> {
-        let address = self.data_ptr.bind(tensor.py()).call1((tensor,)).ok()?.extract::<usize>().ok()?;
-        if address == 0 && spec.layout.count() > 0 {
-            return None;
-        }
-        let data = std::ptr::with_exposed_provenance(address);
-        // SAFETY: torch was asked for this layout on this device, and the memory lives as long as the tensor.
-        Some(unsafe { TensorRef::from_raw(data, spec.dtype, device, spec.layout) })
+        done.map_err(|error| in_our_words(name, tensor, error))
     }
 
     /// Whether a gradient is wanted, backwards.
@@ -287,13 +248,11 @@ impl Torch {
         thread_local! {
             static LAST: RefCell<Option<(Layout, DType, Py<PyTuple>)>> = const { RefCell::new(None) };
         }
-        let last = |last: &RefCell<Option<(Layout, DType, Py<PyTuple>)>>| match &*last.borrow() {
-            Some((layout, dtype, kept)) if (layout, dtype) == (&spec.layout, &spec.dtype) => {
-                Some(kept.bind(py).clone())
-            }
-            _ => None,
-        };
-        if let Some(kept) = LAST.with(last) {
+        let kept = LAST.with_borrow(|last| {
+            let (layout, dtype, asked) = last.as_ref()?;
+            (layout == &spec.layout && dtype == &spec.dtype).then(|| asked.bind(py).clone())
+        });
+        if let Some(kept) = kept {
             return Ok(kept);
         }
         let known = self.dtypes.iter().find(|(dtype, _)| *dtype == spec.dtype);
@@ -459,13 +418,31 @@ pub(crate) fn is_of(object: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> boo
     }
 }
 
+/// Why torch does not describe a tensor.
+#[cold]
+fn refused(name: &'static str, tensor: &Bound<'_, PyAny>, error: &PyErr) -> Error {
+    in_our_words(name, tensor, errors::from_python(tensor.py(), ErrorKind::Unsupported, name, error))
+}
+
+/// As `error`, unless the kind of the tensor is why it cannot be read.
+#[cold]
+fn in_our_words(name: &'static str, tensor: &Bound<'_, PyAny>, error: Error) -> Error {
+    reason(tensor).map_or(error, |reason| Error::unsupported(name, reason))
+}
+
 /// What is the matter with a tensor that cannot be read, where that is for its kind.
 fn reason(tensor: &Bound<'_, PyAny>) -> Option<String> {
     let is = |name: &str| tensor.getattr(name).and_then(|answer| answer.is_truthy()).unwrap_or(false);
     let text =
         |name: &str| tensor.getattr(name).and_then(|it| it.str()).map_or_else(|_| "?".into(), |it| it.to_string());
+    let is_wrapped = || {
+        let functorch = tensor.py().import("torch._C._functorch")?;
+        functorch.call_method1("is_functorch_wrapped_tensor", (tensor,))?.is_truthy()
+    };
     let (layout, dtype) = (text("layout"), text("dtype"));
-    if is("is_meta") {
+    if is_wrapped().unwrap_or(false) {
+        Some("functorch (vmap, grad, ...) has wrapped this tensor; the data must be a tensor of torch, too".to_owned())
+    } else if is("is_meta") {
         Some("a meta tensor holds no data".to_owned())
     } else if is("is_nested") {
         Some("nested tensors are not supported; pass a padded one, with lengths".to_owned())

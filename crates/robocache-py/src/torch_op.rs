@@ -12,13 +12,6 @@ use crate::torch::{Attribute, Torch, is_of};
 
 thread_local! {
     static BELOW_TORCH: Cell<bool> = const { Cell::new(false) };
-    /// Whether a tensor of this call may be one that functorch has wrapped.
-    static WRAPPED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Notes that a tensor could not be described while functorch was at work: torch must open it.
-pub(crate) fn note_wrapped() {
-    WRAPPED.set(true);
 }
 
 /// Calls what computes a registered op, on tensors that torch has opened: nothing that it calls needs to be seen again.
@@ -32,48 +25,42 @@ pub(crate) fn below_torch<'py>(
     kernel.call1(arguments)
 }
 
-/// Whether torch must see a call with these arguments, the first of which is the data: see [`unless_seen`].
+/// Whether torch must see a call with these arguments, the first of which is the data: see [`must_see`].
 #[pyfunction]
 pub(crate) fn torch_must_see(arguments: &Bound<'_, PyTuple>) -> PyResult<bool> {
-    let py = arguments.py();
-    let Some(mut seen) = Seen::above_torch(py) else {
-        return Ok(false);
-    };
-    let mut leads = false;
-    for (index, argument) in arguments.iter_borrowed().enumerate() {
-        let found = seen.look_within(&argument)?;
-        leads |= found && index == 0;
-    }
-    Ok(seen.is_for_torch(py, leads)? || (leads && seen.torch.may_be_wrapped(py)?))
+    is_for_torch(arguments.py(), |seen| {
+        let mut leads = false;
+        for (index, argument) in arguments.iter_borrowed().enumerate() {
+            let found = seen.look_within(&argument)?;
+            leads |= found && index == 0;
+        }
+        Ok(leads)
+    })
 }
 
-/// What `compute` returns, or `NotImplemented` where torch must see a call with this data and these other arguments; the
-/// caller then calls the op that is registered with torch. All other calls go straight to the engine, which is several
-/// times quicker.
-///
-/// Whether functorch is at work nobody asks, which takes as long as to describe two tensors: what it wraps cannot be
-/// described, and `compute` then fails before it has done anything.
-pub(crate) fn unless_seen<'py, const N: usize>(
+/// `NotImplemented` where torch must see a call with this data and these other arguments; the caller then calls the op that
+/// is registered with torch. All other calls go straight to the engine, which is several times quicker.
+pub(crate) fn must_see<'py, const N: usize>(
     data: &Bound<'py, PyAny>,
     others: [Option<&Bound<'py, PyAny>>; N],
-    compute: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let look = |seen: &mut Seen| {
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = data.py();
+    let unseen = is_for_torch(py, |seen| {
         let leads = seen.look_within(data)?;
         seen.look_at_others(others)?;
         Ok(leads)
-    };
-    unless(data.py(), look, compute)
+    })?;
+    Ok(unseen.then(|| PyNotImplemented::get(py).to_owned().into_any()))
 }
 
-/// As [`unless_seen`] for streams, of which these are the [`TENSORS`].
-pub(crate) fn unless_streams_seen<'a, 'py: 'a, const N: usize>(
+/// As [`must_see`] for streams, of which these are the [`TENSORS`].
+pub(crate) fn must_see_streams<'a, 'py: 'a, const N: usize>(
     mut streams: impl Iterator<Item = &'a Tensors<'py>> + Clone,
     targets: &Bound<'py, PyAny>,
     others: [Option<&Bound<'py, PyAny>>; N],
-    compute: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let look = |seen: &mut Seen| {
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = targets.py();
+    let unseen = is_for_torch(py, |seen| {
         let mut leads = false;
         for tensors in streams.clone() {
             leads |= seen.look_at_stream(tensors)?;
@@ -82,28 +69,20 @@ pub(crate) fn unless_streams_seen<'a, 'py: 'a, const N: usize>(
         leads |= seen.look_within(targets)? && !leads && streams.all(|[values, ..]| values.is_none());
         seen.look_at_others(others)?;
         Ok(leads)
-    };
-    unless(targets.py(), look, compute)
+    })?;
+    Ok(unseen.then(|| PyNotImplemented::get(py).to_owned().into_any()))
 }
 
-/// `look` looks at all tensors and says whether the data are some.
-fn unless<'py>(
-    py: Python<'py>,
-    look: impl FnOnce(&mut Seen) -> PyResult<bool>,
-    compute: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let Some(mut seen) = Seen::above_torch(py) else {
-        return compute();
+/// Whether a gradient is wanted, a mode or functorch is at work, or a tensor is of a kind that only torch knows how to
+/// open. `look` looks at all tensors and says whether the data are some, which decide about the framework of the
+/// results: beside data of others, tensors are only read.
+fn is_for_torch(py: Python<'_>, look: impl FnOnce(&mut Seen) -> PyResult<bool>) -> PyResult<bool> {
+    let Some(torch) = Torch::loaded(py).filter(|_| !cuda::is_warming_up() && !BELOW_TORCH.get()) else {
+        return Ok(false);
     };
+    let mut seen = Seen { torch, wanted: false, foreign: false };
     let leads = look(&mut seen)?;
-    if !seen.is_for_torch(py, leads)? {
-        WRAPPED.set(false);
-        let result = compute();
-        if result.is_ok() || !(leads && WRAPPED.get()) {
-            return result;
-        }
-    }
-    Ok(PyNotImplemented::get(py).to_owned().into_any())
+    Ok(seen.wanted || (leads && (seen.foreign || torch.is_watching(py)?)))
 }
 
 /// What was seen of the tensors among some arguments.
@@ -116,18 +95,6 @@ struct Seen {
 }
 
 impl Seen {
-    /// None where no call must be seen: torch is not there, or this is its doing, or nothing is computed.
-    fn above_torch(py: Python<'_>) -> Option<Self> {
-        let torch = Torch::loaded(py).filter(|_| !cuda::is_warming_up() && !BELOW_TORCH.get())?;
-        Some(Self { torch, wanted: false, foreign: false })
-    }
-
-    /// Whether a gradient is wanted, a mode is at work, or a tensor is of a kind that only torch knows how to open.
-    /// Unless the data are tensors, which decide about the framework of the results, others are only read.
-    fn is_for_torch(&self, py: Python<'_>, leads: bool) -> PyResult<bool> {
-        Ok(self.wanted || (leads && (self.foreign || self.torch.is_watching(py)?)))
-    }
-
     /// Looks at an argument, or at what a list or tuple holds; says whether there was a tensor.
     fn look_within(&mut self, argument: &Bound<'_, PyAny>) -> PyResult<bool> {
         if self.look(argument)? {

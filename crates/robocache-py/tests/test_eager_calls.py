@@ -64,13 +64,13 @@ def test_options_without_their_names_are_refused():
         compiled(values, times, targets, "nearest")
 
 
-# -- functorch is not asked: what it wraps cannot be described ------------------------------------
+# -- functorch, whose wrapped tensors look like others ---------------------------------------------
 
 
 @pytest.mark.parametrize("call", [rc.resample, fuse], ids=["resample", "fuse"])
 @pytest.mark.parametrize("mapped", range(3))
 def test_one_wrapped_argument_is_enough(call, mapped, device):
-    """Whichever it is: the others are described before it."""
+    """Whichever it is."""
     arguments = [x[0] for x in inputs(device)]
     rows = inputs(device)[mapped]
     in_dims = tuple(0 if index == mapped else None for index in range(3))
@@ -112,9 +112,29 @@ def test_tensors_that_are_not_wrapped_pass_within_functorch(device):
     )
     one = torch.tensor(1.0, device=device)
     torch.testing.assert_close(torch.func.jvp(within, (one,), (one,))[1], want.sum())
-    # Which wraps even what is new; torch has no rule of its own for Functions there.
-    with pytest.raises(RuntimeError, match="Functionalize"):
-        torch.func.functionalize(lambda x: fuse(values, times, targets) * x)(one)
+
+
+@pytest.mark.parametrize("sliced", ["values", "times", "targets", "stream", "out"])
+def test_functional_tensors_are_not_taken_for_others(sliced, device):
+    """They tell an address, which is where they begin in memory that they do not have. Large enough for memory that
+    does not come from torch."""
+    values = torch.randn(8, 300, 64, device=device)
+    times = torch.arange(300.0, device=device).repeat(8, 1)
+    targets = torch.rand(8, 3000, device=device) * 299
+    data = {"values": values, "times": times, "targets": targets}
+
+    def call(x):
+        if sliced == "out":
+            return rc.resample(values[1:], times[1:], targets[1:], out=x[1:])
+        if sliced == "stream":
+            return rc.fuse([rc.Stream(x[1:], times[1:])], targets[1:])
+        taken = {name: (x if name == sliced else tensor)[1:] for name, tensor in data.items()}
+        return rc.resample(**taken)
+
+    wrapped = data.get(sliced, torch.zeros(8, 3000, 64, device=device) if sliced == "out" else values)
+    # torch has no rule of its own for Functions there.
+    with pytest.raises((RuntimeError, rc.Unsupported), match="Functionalize rule|must see the call"):
+        torch.func.functionalize(call)(wrapped)
 
 
 def test_errors_within_functorch_are_errors():
@@ -134,14 +154,18 @@ def test_errors_within_functorch_are_errors():
     assert rc.resample(values, times, targets).shape == (3, 5, 4)
 
 
-def test_arrays_beside_wrapped_tensors_say_so():
+def test_wrapped_tensors_beside_arrays_are_refused():
     """NumPy's values decide about the result, which functorch could not follow."""
     values, times, targets = inputs("cpu")
-    with pytest.raises((rc.RoboCacheError, RuntimeError)):
-        torch.vmap(lambda x: rc.resample(values[0].numpy(), times[0], x))(targets)
+    assert_refused(
+        lambda: torch.vmap(lambda x: rc.resample(values[0].numpy(), times[0], x))(targets),
+        "Unsupported",
+        "targets",
+        "functorch",
+    )
 
 
-# -- what an allocation was asked for is kept for the next one ------------------------------------
+# -- what an allocation was asked for is kept for the next one: on GPUs, and in test_older_torch.py --
 
 
 def test_outputs_follow_shape_and_dtype(device):
@@ -185,7 +209,7 @@ def test_threads_keep_their_own(device):
     assert not wrong
 
 
-def test_an_output_of_the_caller_is_still_held_against_the_inputs():
+def test_an_output_of_the_caller_is_held_against_the_inputs():
     values, times, targets = inputs("cpu")
     memory = torch.zeros(400)
     data = memory[: values.numel()].view(values.shape)

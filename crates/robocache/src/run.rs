@@ -109,7 +109,7 @@ pub struct Prepared<'o, O: Op> {
 pub fn prepare<'o, O: Op>(op: &'o O, context: &Context<'_>) -> Result<Prepared<'o, O>> {
     let named = |error: Error| error.op(op.name());
     let device = common_device(op.inputs()).map_err(named)?;
-    // Not `map_err`, which would copy them once more.
+    // What is large is returned by `match`: `map_err` would copy it once more.
     let dims = match op.check() {
         Ok(dims) => dims,
         Err(error) => return Err(named(error)),
@@ -210,14 +210,12 @@ impl<O: Op> Prepared<'_, O> {
                 view.shape()
             );
             ensure!(view.device() == self.device, spec.name, "lives on {}, the data on {}", view.device(), self.device);
-            if !given.is_unshared() {
-                let range = view.address_range();
-                // As one call, which the iterators of ops are made for: one by one they begin anew each time.
-                self.op.inputs().try_for_each(|(name, input)| {
-                    ensure!(!meets(range, input), spec.name, "shares memory with {name}");
-                    Ok(())
-                })?;
-            }
+            let range = view.address_range();
+            // As one call, which the iterators of ops are made for: one by one they begin anew each time.
+            self.op.inputs().try_for_each(|(name, input)| {
+                ensure!(!meets(range, input), spec.name, "shares memory with {name}");
+                Ok(())
+            })?;
         }
         for (index, (spec, given)) in self.outputs.iter().zip(out).enumerate() {
             let range = given.view().address_range();

@@ -109,9 +109,6 @@ pub type SetError = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_ch
 /// How [`ExchangeApi`] makes a Python object of an owning description.
 pub type ToObject = unsafe extern "C" fn(*mut DlManagedTensorVersioned, *mut *mut c_void) -> c_int;
 
-/// How [`ExchangeApi`] describes a Python tensor, which stays the owner.
-pub type ViewObject = unsafe extern "C" fn(*mut c_void, *mut DlTensor) -> c_int;
-
 /// `DLPackExchangeAPI`: what a framework offers to C callers without going through Python.
 #[repr(C)]
 #[derive(Debug)]
@@ -126,7 +123,7 @@ pub struct ExchangeApi {
     /// A Python tensor from an owning description, which it consumes.
     pub to_object: Option<ToObject>,
     /// A borrowed description of a Python tensor; may be null.
-    pub view_object: Option<ViewObject>,
+    pub view_object: Option<unsafe extern "C" fn(*mut c_void, *mut DlTensor) -> c_int>,
     /// The stream that the framework queues work on.
     pub current_stream: Option<unsafe extern "C" fn(i32, i32, *mut *mut c_void) -> c_int>,
 }
@@ -225,7 +222,7 @@ pub unsafe fn describe<'a>(tensor: &DlTensor) -> Result<TensorRef<'a>> {
     unsafe { describe_into(tensor, &mut view) }.map(|()| view)
 }
 
-/// As [`describe`], in place of a view of nothing. After an error the view is of no use.
+/// As [`describe`], in place of a view of nothing, which it stays after an error.
 ///
 /// # Safety
 /// As for [`describe`].

@@ -45,7 +45,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// As [`Layout::strided`], in place of an empty layout.
+    /// As [`Layout::strided`], in place of [`Layout::NONE`].
     pub(super) fn fill(&mut self, shape: &[i64], strides: Option<&[i64]>, dtype: DType) -> Result<()> {
         let axes = shape.len();
         if axes > MAX_RANK {
@@ -108,8 +108,9 @@ impl Layout {
     #[inline]
     pub fn extent(&self, dtype: DType) -> Result<(isize, isize)> {
         if self.dense {
-            // As many bytes as `Size` found to be possible.
-            return Ok((0, (self.count * dtype.size()) as isize));
+            // Not more than `Size` found to be possible, unless the layout was made for a smaller type.
+            let bytes = self.count.checked_mul(dtype.size()).and_then(|bytes| isize::try_from(bytes).ok());
+            return bytes.map(|bytes| (0, bytes)).ok_or_else(|| too_large(self.shape(), dtype));
         }
         let (mut low, mut high) = (Some(0isize), Some(1isize));
         for (&count, &stride) in self.shape().iter().zip(self.strides()) {
@@ -264,6 +265,15 @@ mod tests {
             // SAFETY: nothing is read.
             assert!(unsafe { TensorRef::from_raw(std::ptr::dangling(), DType::F32, Device::Cpu, layout) }.is_err());
         }
+    }
+
+    #[test]
+    fn layouts_made_for_a_smaller_type_are_refused() {
+        let layout = Layout::contiguous(&[1 << 61], DType::U8).unwrap();
+        // SAFETY: nothing is read.
+        let view = |dtype| unsafe { TensorRef::from_raw(std::ptr::dangling(), dtype, Device::Cpu, layout) };
+        assert!(view(DType::U8).is_ok());
+        assert!(view(DType::F64).unwrap_err().to_string().contains("address space"));
     }
 
     #[test]

@@ -79,7 +79,7 @@ impl Tensor {
         let data = self.words.as_mut_ptr().cast_const().cast();
         // SAFETY: as in `view`.
         let view = unsafe { TensorRef::on_host(data, self.dtype, self.layout) };
-        TensorMut { view, exclusive: PhantomData, zeroed: false, unshared: false }
+        TensorMut { view, exclusive: PhantomData, zeroed: false }
     }
 }
 

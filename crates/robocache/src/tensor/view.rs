@@ -58,7 +58,6 @@ pub struct TensorMut<'a> {
     pub(super) view: TensorRef<'a>,
     pub(super) exclusive: PhantomData<&'a mut [u8]>,
     pub(super) zeroed: bool,
-    pub(super) unshared: bool,
 }
 
 // SAFETY: a view is a pointer with a length; it is shared like `&[u8]`.
@@ -113,7 +112,7 @@ impl<'a> TensorRef<'a> {
         Self { data, dtype: DType::U8, device, layout: Layout::NONE, lifetime: PhantomData }
     }
 
-    /// As [`TensorRef::from_raw`], in place of a view of nothing.
+    /// As [`TensorRef::from_raw`], in place of a view of nothing, which it stays after an error.
     ///
     /// # Safety
     /// As for [`TensorRef::from_raw`], of the layout that `shape` and `strides` make.
@@ -124,8 +123,11 @@ impl<'a> TensorRef<'a> {
         (shape, strides): (&[i64], Option<&[i64]>),
     ) -> Result<()> {
         (self.data, self.dtype, self.device) = (data, dtype, device);
-        self.layout.fill(shape, strides, dtype)?;
-        self.check()
+        let done = self.layout.fill(shape, strides, dtype).and_then(|()| self.check());
+        if done.is_err() {
+            *self = Self::nothing();
+        }
+        done
     }
 
     #[inline]
@@ -189,7 +191,7 @@ impl<'a> TensorMut<'a> {
         // The pointer must come from the exclusive borrow, since it will be written through.
         // SAFETY: as in `TensorRef::from_slice`.
         let view = unsafe { TensorRef::on_host(data.as_mut_ptr().cast_const().cast(), T::DTYPE, layout) };
-        Ok(Self { view, exclusive: PhantomData, zeroed: false, unshared: false })
+        Ok(Self { view, exclusive: PhantomData, zeroed: false })
     }
 
     /// A writable view of memory that a framework owns; refuses layouts whose elements overlap.
@@ -216,7 +218,7 @@ impl<'a> TensorMut<'a> {
                 format!("elements of {layout:?} share memory, so it cannot be written"),
             ));
         }
-        Ok(Self { view, exclusive: PhantomData, zeroed: false, unshared: false })
+        Ok(Self { view, exclusive: PhantomData, zeroed: false })
     }
 
     /// The same view of memory that holds nothing but zeros, as the system gives it out: the next op need not write
@@ -224,17 +226,6 @@ impl<'a> TensorMut<'a> {
     #[must_use]
     pub fn zeroed(self) -> Self {
         Self { zeroed: true, ..self }
-    }
-
-    /// The same view of memory that was just allocated, so that no input can lie there: nobody looks whether one does.
-    #[must_use]
-    pub fn unshared(self) -> Self {
-        Self { unshared: true, ..self }
-    }
-
-    /// Whether it is known that no input lies there.
-    pub(crate) fn is_unshared(&self) -> bool {
-        self.unshared
     }
 
     /// Says no longer that it is [`TensorMut::zeroed`].
