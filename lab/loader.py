@@ -1,7 +1,8 @@
 """Batches per second beside the LeRobot library's own loader, on the same dataset.
 
-Three datasets are made: numbers only, one small camera, two cameras of 480 x 640 that the cache keeps at
-224 x 224. Each loader runs in a process of its own, one after the other; LeRobot's with as many
+Datasets are made: numbers only, one small camera, two cameras of 480 x 640 that the cache keeps at
+224 x 224. Windows are of frames, as LeRobot asks for them; once they are at 50 Hz, between the frames of 30,
+which LeRobot refuses. Each loader runs in a process of its own, one after the other; LeRobot's with as many
 workers as there are cores, as its training script does. Where LeRobot is not installed, only ours.
 """
 
@@ -24,10 +25,12 @@ from timing import neighbours
 
 FPS, CHUNK, BATCH = 30, 16, 64
 DELTAS = {"observation.state": [-1 / FPS, 0.0], "action": [i / FPS for i in range(CHUNK)]}
+BETWEEN = {"observation.state": [-1 / 50, 0.0], "action": [i / 50 for i in range(CHUNK)]}
 JOINTS = 14
-# Name, episodes, frames of each, cameras (height, width), size in the cache, times LeRobot's speed.
-ROWS: list[tuple[str, int, int, list[tuple[int, int]], int | None, float]] = [
+# Name, episodes, frames of each, cameras (height, width), size in the cache, times LeRobot's speed if it can do it.
+ROWS: list[tuple[str, int, int, list[tuple[int, int]], int | None, float | None]] = [
     ("numbers", 50, 400, [], None, 1000),
+    ("numbers between frames", 50, 400, [], None, None),
     ("small camera", 10, 300, [(96, 96)], None, 50),
     ("two cameras", 6, 200, [(480, 640), (480, 640)], 224, 20),
 ]
@@ -37,12 +40,13 @@ WINDOWS, RSS, FIRST_BATCH = 500_000, 300e6, 0.5
 def main() -> None:
     parser = options(__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=int, nargs="+", help="numbers of rows, from 0")
-    parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs=5, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
-        who, dataset, cache, seconds = args.child
+        who, dataset, cache, deltas, seconds = args.child
         runner = ours if who == "ours" else theirs
-        print(json.dumps(runner(Path(dataset), Path(cache), float(seconds), args.threads)))
+        found = runner(Path(dataset), Path(cache), json.loads(deltas), float(seconds), args.threads)
+        print(json.dumps(found))
         return
     rc = setup(args)
     record = Record("loader", args)
@@ -51,25 +55,27 @@ def main() -> None:
     table = []
     for place in args.rows if args.rows is not None else range(len(ROWS)):
         name, episodes, frames, cameras, size, times = ROWS[place]
+        deltas = BETWEEN if times is None else DELTAS
         with tempfile.TemporaryDirectory() as folder:
             dataset, cache = Path(folder) / "dataset", Path(folder) / "cache"
             write(dataset, episodes, frames, cameras)
             rc.ingest(dataset, cache, image_size=size, progress=False)
-            compare(dataset, cache)
+            compare(dataset, cache, deltas)
             with neighbours() as others:
                 row: dict[str, Any] = {"name": name, "episodes": episodes, "frames": frames}
                 row["cameras"], row["kept_at"], row["batch"] = cameras, size, BATCH
-                row["ours"] = child("ours", dataset, cache, args)
-                row["lerobot"] = child("theirs", dataset, cache, args) if has_lerobot else None
+                row["ours"] = child("ours", dataset, cache, deltas, args)
+                can = has_lerobot and times is not None
+                row["lerobot"] = child("theirs", dataset, cache, deltas, args) if can else None
             row["other_cores"] = others[0] if others else None
         mine, lerobot = row["ours"], row["lerobot"]
         targets = [
             Target("first batch", mine["first_batch_seconds"], FIRST_BATCH, False, " s"),
             Target("memory without the page cache", mine["peak_rss"], RSS, False, " B"),
         ]
-        if not cameras:
+        if not cameras and times is not None:
             targets.append(Target("windows per second", mine["windows_per_second"], WINDOWS, True))
-        if lerobot:
+        if lerobot and times is not None:
             row["ratio"] = mine["windows_per_second"] / lerobot["windows_per_second"]
             targets.append(Target("times LeRobot", row["ratio"], times, True))
         row["targets"] = [target.json() for target in targets]
@@ -92,8 +98,13 @@ def main() -> None:
     record.finish()
 
 
-def child(who: str, dataset: Path, cache: Path, args: argparse.Namespace) -> dict[str, Any]:
-    words = [str(dataset), str(cache), str(args.seconds)]
+Deltas = dict[str, list[float]]
+
+
+def child(
+    who: str, dataset: Path, cache: Path, deltas: Deltas, args: argparse.Namespace
+) -> dict[str, Any]:
+    words = [str(dataset), str(cache), json.dumps(deltas), str(args.seconds)]
     command = [sys.executable, __file__, "--threads", str(args.threads), "--child", who, *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -122,7 +133,9 @@ def for_ever(loader: Any) -> Iterator[Any]:
         yield from loader
 
 
-def ours(_dataset: Path, path: Path, seconds: float, threads: int) -> dict[str, float]:
+def ours(
+    _dataset: Path, path: Path, deltas: Deltas, seconds: float, threads: int
+) -> dict[str, float]:
     """Our loader, shuffled, with all that LeRobot's samples have."""
     memory = Memory()
     import torch
@@ -133,7 +146,7 @@ def ours(_dataset: Path, path: Path, seconds: float, threads: int) -> dict[str, 
     start = time.perf_counter()
     cache = rc.open(path)
     loader = rc.Loader(
-        cache, BATCH, delta_timestamps=DELTAS, threads=threads, image_dtype="float32"
+        cache, BATCH, delta_timestamps=deltas, threads=threads, image_dtype="float32"
     )
     opening = time.perf_counter() - start
     result = count(for_ever(loader), seconds)
@@ -141,13 +154,15 @@ def ours(_dataset: Path, path: Path, seconds: float, threads: int) -> dict[str, 
     return result | {"peak_rss": memory.peak()}
 
 
-def theirs(path: Path, _cache: Path, seconds: float, threads: int) -> dict[str, float]:
+def theirs(
+    path: Path, _cache: Path, deltas: Deltas, seconds: float, threads: int
+) -> dict[str, float]:
     """LeRobot's dataset in torch's DataLoader, as its training script sets it up."""
     import torch
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
     start = time.perf_counter()
-    dataset = LeRobotDataset("lab/made", root=path, delta_timestamps=DELTAS)
+    dataset = LeRobotDataset("lab/made", root=path, delta_timestamps=deltas)
     loader = torch.utils.data.DataLoader(
         dataset,
         batch_size=BATCH,
@@ -163,23 +178,27 @@ def theirs(path: Path, _cache: Path, seconds: float, threads: int) -> dict[str, 
     return result
 
 
-def compare(dataset: Path, cache: Path) -> None:
-    """Some windows of numbers by another way: rows of the files, clamped at the episode's ends."""
+def compare(dataset: Path, cache: Path, deltas: Deltas) -> None:
+    """Some windows of numbers by another way: rows of the files or lines between them, clamped at the episode's ends."""
     import numpy as np
 
     import robocache as rc
 
-    source, windows = rc.dataset(dataset), rc.open(cache).windows(delta_timestamps=DELTAS)
+    source, windows = rc.dataset(dataset), rc.open(cache).windows(delta_timestamps=deltas)
     rng = np.random.default_rng(0)
     for place in rng.integers(len(windows), size=50).tolist():
         sample = windows[place]
         episode = source.episode(int(sample["episode_index"]))
         actions = episode["action"].values
-        frames = int(sample["frame_index"]) + np.arange(CHUNK)
-        expected = actions[np.clip(frames, 0, len(actions) - 1)]
-        if not np.array_equal(sample["action"].numpy(), expected):
+        frames = int(sample["frame_index"]) + np.array(deltas["action"]) * FPS
+        # Times of frames are theirs exactly, and nothing is blended there.
+        on_frames = np.allclose(frames, np.rint(frames), rtol=0, atol=1e-6)
+        frames, tolerance = (np.rint(frames), 0.0) if on_frames else (frames, 2e-6)
+        known = np.arange(len(actions))
+        expected = np.stack([np.interp(frames, known, column) for column in actions.T], axis=1)
+        if not np.allclose(sample["action"].numpy(), expected, rtol=tolerance, atol=tolerance):
             sys.exit(f"lab: sample {place} is wrong")
-        if not np.array_equal(sample["action_is_pad"].numpy(), frames >= len(actions)):
+        if not np.array_equal(sample["action_is_pad"].numpy(), frames > known[-1]):
             sys.exit(f"lab: the padding of sample {place} is wrong")
 
 
