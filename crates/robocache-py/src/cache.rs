@@ -153,7 +153,9 @@ impl CacheEpisodes {
     }
 }
 
-/// An episode of a cache.
+/// An episode of a cache: a mapping from names to streams, which are read when asked for.
+///
+/// A name that is not there raises `InvalidArgument`, which here is a `KeyError` too.
 #[pyclass(frozen, mapping, module = "robocache")]
 pub(crate) struct CacheEpisode {
     inner: Arc<data::Cache>,
@@ -165,6 +167,10 @@ impl CacheEpisode {
     fn new(py: Python<'_>, inner: &Arc<data::Cache>, place: usize) -> PyResult<Self> {
         let info = inner.episode(place).map_err(|error| errors::to_python(py, &error))?;
         Ok(Self { inner: Arc::clone(inner), place, info })
+    }
+
+    fn stream(&self, stream: usize) -> CacheStream {
+        CacheStream { inner: Arc::clone(&self.inner), episode: self.place, stream }
     }
 }
 
@@ -200,9 +206,48 @@ impl CacheEpisode {
         self.info.duration
     }
 
+    /// Its streams by name, not read yet.
+    #[getter]
+    fn streams<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let streams = PyDict::new(py);
+        for (stream, info) in self.inner.streams().iter().enumerate() {
+            streams.set_item(&info.name, self.stream(stream))?;
+        }
+        Ok(streams)
+    }
+
     fn __getitem__(&self, py: Python<'_>, name: &str) -> PyResult<CacheStream> {
-        let stream = self.inner.stream(name).map_err(|error| errors::to_python(py, &error))?;
-        Ok(CacheStream { inner: Arc::clone(&self.inner), episode: self.place, stream })
+        let stream = self.inner.stream(name).map_err(|error| errors::unknown_key(py, &error))?;
+        Ok(self.stream(stream))
+    }
+
+    /// A stream by its name, or `default` where there is none.
+    #[pyo3(signature = (name, default=None, /))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self.inner.stream(name) {
+            Ok(stream) => Ok(Some(Bound::new(py, self.stream(stream))?.into_any())),
+            Err(_) => Ok(default),
+        }
+    }
+
+    /// The names of the streams.
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.streams(py)?.call_method0("keys")
+    }
+
+    /// The streams.
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.streams(py)?.call_method0("values")
+    }
+
+    /// Names and streams.
+    fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.streams(py)?.call_method0("items")
     }
 
     fn __len__(&self) -> usize {

@@ -57,6 +57,24 @@ def test_pictures_survive_jpeg_and_are_made_smaller(source, tmp_path):
         assert small.episode(0)[key].values.shape[1:] == (24, 32, 3)
 
 
+def test_an_episode_is_a_mapping_as_that_of_its_dataset(tmp_path):
+    source = write_dataset(tmp_path / "data", [(20, "a"), (7, "b")])
+    ours = ingest(source, tmp_path / "cache").episode(1)
+    theirs = rc.dataset(source).episode(1)
+    for episode in (ours, theirs):
+        names = list(episode)
+        assert {"observation.state", "action"} <= set(names) and len(episode) == len(names)
+        assert names == list(episode.keys()) == list(episode.streams) == list(dict(episode))
+        assert [len(x.times) for x in episode.values()] == [7] * len(names)
+        assert "action" in episode and "nothing" not in episode
+        assert episode.get("nothing") is None and episode.get("nothing", 3) == 3
+        with pytest.raises(KeyError) as caught:
+            episode["nothing"]
+        assert isinstance(caught.value, rc.InvalidArgument) and "action" in str(caught.value)
+    for name, stream in ours.items():
+        np.testing.assert_array_equal(stream.values, theirs.get(name).values)
+
+
 def test_statistics_are_numpys(source, tmp_path):
     rc.ingest(source, tmp_path / "cache", images="skip", progress=False)
     cache, dataset = rc.open(tmp_path / "cache"), rc.dataset(source)
