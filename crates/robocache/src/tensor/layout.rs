@@ -271,7 +271,8 @@ mod tests {
     fn layouts_made_for_a_smaller_type_are_refused() {
         let layout = Layout::contiguous(&[1 << 61], DType::U8).unwrap();
         // SAFETY: nothing is read.
-        let view = |dtype| unsafe { TensorRef::from_raw(std::ptr::dangling(), dtype, Device::Cpu, layout) };
+        let view =
+            |dtype| unsafe { TensorRef::from_raw(std::ptr::dangling::<u64>().cast(), dtype, Device::Cpu, layout) };
         assert!(view(DType::U8).is_ok());
         assert!(view(DType::F64).unwrap_err().to_string().contains("address space"));
     }
