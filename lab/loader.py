@@ -24,8 +24,9 @@ from common import ROOT, Record, Target, number, options, package_version, print
 from timing import neighbours
 
 FPS, CHUNK, BATCH = 30, 16, 64
-DELTAS = {"observation.state": [-1 / FPS, 0.0], "action": [i / FPS for i in range(CHUNK)]}
-BETWEEN = {"observation.state": [-1 / 50, 0.0], "action": [i / 50 for i in range(CHUNK)]}
+Deltas = dict[str, list[float]]
+DELTAS: Deltas = {"observation.state": [-1 / FPS, 0.0], "action": [i / FPS for i in range(CHUNK)]}
+BETWEEN: Deltas = {"observation.state": [-1 / 50, 0.0], "action": [i / 50 for i in range(CHUNK)]}
 JOINTS = 14
 # Name, episodes, frames of each, cameras (height, width), size in the cache, times LeRobot's speed if it can do it.
 ROWS: list[tuple[str, int, int, list[tuple[int, int]], int | None, float | None]] = [
@@ -96,9 +97,6 @@ def main() -> None:
     print()
     print_table(["dataset", "windows/s", "LeRobot", "ratio", "first ms", "RSS MB"], table)
     record.finish()
-
-
-Deltas = dict[str, list[float]]
 
 
 def child(

@@ -198,6 +198,7 @@ pub(crate) fn fuse<'py>(
         check,
     };
     let context = Context { stream: gpu_stream.handle, ..Context::default() };
+    // Large, and `map_err` would copy it.
     let prepared = match prepare(&op, &context) {
         Ok(prepared) => prepared,
         Err(error) => return Err(fail(error)),

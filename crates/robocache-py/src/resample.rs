@@ -117,6 +117,7 @@ pub(crate) fn resample<'py>(
     };
     let op = build().map_err(fail)?;
     let context = Context { stream: stream.handle, ..Context::default() };
+    // Large, and `map_err` would copy it.
     let prepared = match prepare(&op, &context) {
         Ok(prepared) => prepared,
         Err(error) => return Err(fail(error)),
