@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use robocache::ErrorKind;
+use robocache_data::cache::{Images, IngestOptions, ingest};
 use robocache_data::{CODES, Dataset, Finding, Level, Limits, Progress};
 use serde_json::{Value, json};
 
@@ -139,7 +140,11 @@ const FAULTS: &[Fault] = &[
     fault(V21, |f| f.data[1].1.integers("index").iter_mut().for_each(|n| *n += 1), "index_differs", Warning, Some(1), "expected it to start with row 40 of the dataset, it starts with 41; 1 of 3 episodes start elsewhere"),
 
     // Stamps.
-    fault(V3, |f| f.data[1].1.floats("timestamp").swap(4, 5), "stamps_decrease", Error, Some(2), "first in sample 5: 0.400000 s after 0.500000 s"),
+    fault(V3, |f| f.data[1].1.floats("timestamp").swap(4, 5), "stamps_decrease", Warning, Some(2), "first in sample 5: 0.400000 s after 0.500000 s; not used, times come from frame_index"),
+    fault(V3, |f| {
+        f.data[1].1.drop("frame_index");
+        f.data[1].1.floats("timestamp").swap(4, 5);
+    }, "stamps_decrease", Error, Some(2), "first in sample 5: 0.400000 s after 0.500000 s"),
     fault(V3, |f| f.data[1].1.integers("frame_index").swap(4, 5), "stamps_decrease", Error, Some(2), "first in sample 5: 4 after 5"),
     fault(V21, |f| f.data[1].1.floats("timestamp")[5] = 0.4, "stamps_duplicate", Warning, Some(1), "first in sample 5: 0.400000 s after 0.400000 s"),
     fault(V21, |f| f.data[1].1.integers("frame_index")[5] = 4, "stamps_duplicate", Warning, Some(1), "first in sample 5: 4 after 4"),
@@ -149,9 +154,24 @@ const FAULTS: &[Fault] = &[
     fault(V3, |f| f.data[1].1.floats("timestamp")[20] += 0.003, "stamps_drift", Note, Some(2), "1 of 3 episodes are off by more than 0.1 ms"),
     fault(V3, |f| f.data[1].1.integers("frame_index").iter_mut().for_each(|n| *n += 2), "stamps_start", Note, None, "1 of 3 episodes start later; the first is episode 2 at 0.200 s"),
 
+    fault(V3, |f| f.data[1].1.integers("frame_index")[49] = 93_000_000_000, "stamps_range", Error, Some(2), "93000000000 in sample 49: its time is further from 0"),
+    fault(V21, |f| f.data[1].1.integers("frame_index").iter_mut().for_each(|n| *n += 1_760_000_000_000_000_000), "stamps_range", Error, Some(1), "1760000000000000000 in sample 0"),
+    fault(V3, |f| f.data[1].1.integers("frame_index").iter_mut().for_each(|n| *n += i64::MIN), "stamps_range", Error, Some(2), "in sample 0"),
+
     // Values.
     fault(V3, |f| state(f, 0, |row, v| if row == 41 { v[5] = f32::NAN; v[0] = f32::INFINITY }), "not_finite", Error, Some(1), "got 1 NaN and 1 infinite; first in sample 1, x"),
-    fault(V3, |f| f.data[1].1.floats("timestamp")[3] = f32::NAN, "not_finite", Error, Some(2), "expected times in seconds, 1 are none; first in sample 3: NaN"),
+    fault(V3, |f| f.data[1].1.floats("timestamp")[3] = f32::NAN, "not_finite", Warning, Some(2), "expected times in seconds, 1 are none; first in sample 3: NaN; not used"),
+    fault(V3, |f| {
+        f.data[1].1.drop("frame_index");
+        f.data[1].1.floats("timestamp")[3] = f32::NAN;
+    }, "not_finite", Error, Some(2), "expected times in seconds, 1 are none; first in sample 3: NaN"),
+    fault(V21, |f| *f.data[1].1.column("timestamp") = Column::Text(vec!["a".to_owned(); 30]), "unreadable_file", Warning, Some(1), "does not hold numbers"),
+    fault(V21, |f| {
+        f.data[1].1.drop("frame_index");
+        *f.data[1].1.column("timestamp") = Column::Text(vec!["a".to_owned(); 30]);
+    }, "unreadable_file", Error, Some(1), "does not hold numbers"),
+    fault(V21, |f| *f.data[1].1.column("index") = Column::Text(vec!["a".to_owned(); 30]), "unreadable_file", Warning, Some(1), "does not hold numbers"),
+    fault(V21, |f| *f.data[1].1.column("frame_index") = Column::Text(vec!["a".to_owned(); 30]), "unreadable_file", Error, Some(1), "does not hold numbers"),
     fault(V3, |f| (0..2).for_each(|file| state(f, file, |_, v| v[5] = 2.5)), "constant", Warning, None, "1 of 6 never do: y = 2.5"),
     fault(V3, |f| (0..2).for_each(|file| state(f, file, |_, v| v[0] = v[0].min(0.9))), "saturated", Note, None, "x = 0.9"),
     fault(V3, |f| state(f, 0, |row, v| if row == 47 { v[1..5].iter_mut().for_each(|q| *q *= 1.5) }), "quaternion_norm", Warning, Some(1), "off by up to 5.000e-1 in sample 7, qx of episode 1"),
@@ -208,6 +228,33 @@ fn every_fault_is_found() {
         assert!(found.iter().any(|finding| is_it(&finding)), "{code} {level:?} {episode:?} {words:?}: {texts:#?}");
         let folder = folder.0.display().to_string();
         assert!(texts.iter().all(|text| !text.contains(&folder)), "{texts:#?}");
+    }
+}
+
+/// What a check calls an error of an episode is not taken, and nothing else is left out.
+#[test]
+fn ingest_leaves_out_what_a_check_calls_an_error() {
+    for fault in FAULTS {
+        let mut forge = Forge::new(fault.version);
+        (fault.break_it)(&mut forge);
+        let folder = forge.write();
+        let is_of_video = |finding: &&Finding| finding.stream.as_deref() == Some(CAMERA);
+        let found = check(&folder);
+        let errors: Vec<&Finding> =
+            found.iter().filter(|finding| finding.level == Error && !is_of_video(finding)).collect();
+        let options = IngestOptions { images: Images::Skip, ..IngestOptions::default() };
+        let out = folder.0.join("cache");
+        let done = ingest(&folder.0, &out, &options, &Limits::default(), &Progress::default());
+        let Ok(done) = done else {
+            assert!(!errors.is_empty(), "{:?}: {done:?}", fault.found);
+            continue;
+        };
+        let mut skipped: Vec<u64> = done.skipped.iter().map(|skipped| skipped.episode).collect();
+        skipped.dedup();
+        let mut wrong: Vec<u64> = errors.iter().filter_map(|finding| finding.episode).collect();
+        wrong.sort_unstable();
+        wrong.dedup();
+        println!("{:?}: {wrong:?} {skipped:?} {errors:?}", fault.found);
     }
 }
 

@@ -76,11 +76,7 @@ impl Cache {
 
     /// Numbers about each stream, as nested dicts of lists.
     fn raw_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = PyDict::new(py);
-        for (name, summary) in self.inner.stats() {
-            stats.set_item(name, summary_dict(py, summary)?)?;
-        }
-        Ok(stats)
+        stats_dict(py, self.inner.stats())
     }
 
     /// All episodes, as the index tells of them.
@@ -112,6 +108,17 @@ impl Cache {
 fn skipped(cache: &data::Cache) -> Vec<(String, u64, String)> {
     let tag = |source: usize| cache.sources().get(source).map(|source| source.tag.clone()).unwrap_or_default();
     cache.skipped().iter().map(|skip| (tag(skip.source), skip.episode, skip.reason.clone())).collect()
+}
+
+pub(crate) fn stats_dict<'py, 's, N: AsRef<str>>(
+    py: Python<'py>,
+    stats: impl IntoIterator<Item = (N, &'s Summary)>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (name, summary) in stats {
+        dict.set_item(name.as_ref(), summary_dict(py, summary)?)?;
+    }
+    Ok(dict)
 }
 
 fn summary_dict<'py>(py: Python<'py>, summary: &Summary) -> PyResult<Bound<'py, PyDict>> {

@@ -12,7 +12,7 @@ use robocache_data::loader::{
     Work,
 };
 
-use crate::cache::{Cache, spans};
+use crate::cache::{Cache, spans, stats_dict};
 use crate::{array, enter, errors};
 
 /// How often a signal is asked for, in milliseconds.
@@ -78,7 +78,8 @@ impl Windows {
         };
         let options = build().map_err(|error| errors::to_python(py, &error.op("Loader")))?;
         let cache = Arc::clone(&cache.inner);
-        let inner = enter::engine(py, |_| DataWindows::new(cache, &options).map_err(|error| error.op("Loader")))?;
+        let make = |interrupt: &dyn Fn() -> bool| DataWindows::new(cache, &options, interrupt);
+        let inner = enter::engine(py, |interrupt| make(interrupt).map_err(|error| error.op("Loader")))?;
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -90,6 +91,12 @@ impl Windows {
     #[getter]
     fn tasks(&self) -> Vec<String> {
         self.inner.tasks().to_vec()
+    }
+
+    /// Numbers about the streams that are handed out in a normal form, as those of a cache about all.
+    fn own_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = enter::engine(py, |interrupt| self.inner.own_stats(interrupt).map_err(|error| error.op("Loader")))?;
+        stats_dict(py, stats)
     }
 
     /// What tells these samples from others.
@@ -138,8 +145,9 @@ pub(crate) struct Order {
 #[pymethods]
 impl Order {
     /// Batches of an epoch in order, made ahead by threads: `size` samples each, every
-    /// `world_size`-th batch from `rank` on, starting at a position.
-    #[pyo3(signature = (epoch, start, size, rank, world_size, drop_last, threads, prefetch))]
+    /// `world_size`-th batch from `rank` on, starting at a position. A rank without a sample in the last step takes the
+    /// last one again, or with `uneven` ends a step earlier.
+    #[pyo3(signature = (epoch, start, size, rank, world_size, drop_last, uneven, threads, prefetch))]
     #[expect(clippy::too_many_arguments, reason = "the keywords of rc.Loader")]
     fn batches(
         &self,
@@ -150,6 +158,7 @@ impl Order {
         rank: u64,
         world_size: u64,
         drop_last: bool,
+        uneven: bool,
         threads: usize,
         prefetch: usize,
     ) -> PyResult<Batches> {
@@ -161,6 +170,10 @@ impl Order {
         let prefetch = Prefetch::new(at_once, prefetch, move |number, stop| {
             let first = number.checked_mul(step)?.checked_add(start)?;
             let positions = share(first, order.len(), size, rank, world_size, drop_last)?;
+            if uneven && positions.is_empty() {
+                return None;
+            }
+            let positions = if positions.is_empty() { order.len() - 1..order.len() } else { positions };
             let epoch = order.epoch(epoch);
             let work = Work { stop, threads: each };
             Some(make(&windows, positions.map(|position| epoch.at(position)), &work))
@@ -170,8 +183,7 @@ impl Order {
 }
 
 /// The positions of a rank's part of a step; `None` after the last step. The last, short step is
-/// dealt out evenly, and a rank that would get nothing takes the last sample again: all ranks have
-/// as many batches, which distributed training needs.
+/// dealt out evenly, so that a rank may get none of fewer samples than ranks.
 fn share(start: u64, len: u64, size: u64, rank: u64, world_size: u64, drop_last: bool) -> Option<std::ops::Range<u64>> {
     if start >= len {
         return None;
@@ -185,8 +197,7 @@ fn share(start: u64, len: u64, size: u64, rank: u64, world_size: u64, drop_last:
         return None;
     }
     let edge = |rank: u64| start + left * rank / world_size;
-    let (first, end) = (edge(rank), edge(rank + 1));
-    Some(if first == end { len - 1..len } else { first..end })
+    Some(edge(rank)..edge(rank + 1))
 }
 
 fn make(windows: &DataWindows, numbers: impl Iterator<Item = u64>, work: &Work<'_>) -> Result<Batch> {

@@ -80,7 +80,7 @@ fn run(path: &Path, pictures: bool, size: u64, progress: &Progress<'_>) -> Resul
     // Opened anew: the first touch of every block verifies it.
     let cache = Arc::new(Cache::open(path)?);
     let options = options(&cache, pictures);
-    let windows = Arc::new(Windows::new(cache, &options)?);
+    let windows = Arc::new(Windows::new(cache, &options, &|| false)?);
     let order = Arc::new(Order::new(&windows, true, 7, None)?);
     let (mut first, mut begun, mut samples, mut bytes, mut most) = (None, Instant::now(), 0, 0, 0);
     for epoch in 0.. {

@@ -257,7 +257,7 @@ fn plan_source(
     }
     plan.add(dataset, source, fingerprint, tag, options)?;
     let silent = Progress { step: &|_, _| {}, ..*progress };
-    plan.add_errors(&dataset.episode_errors(&silent)?);
+    plan.add_errors(dataset, &dataset.episode_errors(&silent)?);
     Folder { path: out.to_path_buf(), fs }.commit_file(PLAN, &to_json(&plan)?)?;
     let place = plan.sources.len() - 1;
     Ok((plan, place))

@@ -39,6 +39,7 @@ pub use self::ingest::{IngestReport, ingest, merge, plan, process_unit};
 pub use self::keep::{Collected, Damage, VerifyReport, collect_garbage, quarantine, verify};
 pub use self::layout::{CachedSource, CachedStream, Encoding, Plan, Skipped, Unit};
 pub use self::plan::{Choice, Images, IngestOptions};
+pub(crate) use self::stats::StreamStats;
 pub use self::stats::Summary;
 
 /// A unit that is done.

@@ -251,13 +251,19 @@ impl Plan {
         Ok(())
     }
 
-    /// Notes which episodes of the last source have errors in streams that are taken.
-    pub(crate) fn add_errors(&mut self, errors: &[Finding]) {
+    /// Notes which episodes of the last source have errors in streams that are taken, or in columns that are no
+    /// stream: those say which samples an episode has, and when.
+    pub(crate) fn add_errors(&mut self, dataset: &Dataset, errors: &[Finding]) {
         let Some(last) = self.sources.last() else {
             return;
         };
         let source = self.sources.len() - 1;
-        let is_taken = |name: &String| last.streams.iter().any(|(taken, _)| taken == name);
+        let is_stream = |name: &String| {
+            let mut left_out = dataset.left_out().iter();
+            dataset.streams().iter().any(|stream| stream.name == *name)
+                || left_out.any(|(left_out, _)| left_out == name)
+        };
+        let is_taken = |name: &String| !is_stream(name) || last.streams.iter().any(|(taken, _)| taken == name);
         for finding in errors.iter().filter(|finding| finding.stream.as_ref().is_none_or(is_taken)) {
             let Some(episode) = finding.episode else { continue };
             // One reason is enough; they come by episode.

@@ -16,7 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use self::columns::{Column, Moments, Number, columns, fill, merge_columns, summarise_channel, widened};
 use super::jpeg::Planes;
+use super::layout::CachedStream;
 use super::sketch::Real;
+use crate::model::Kind;
 
 /// Which quantiles a summary has.
 const PARTS: [f64; 5] = [0.01, 0.1, 0.5, 0.9, 0.99];
@@ -138,17 +140,27 @@ impl StreamStats {
         Self { width, samples: 0, values: Values::Nothing }
     }
 
+    /// For the samples of a stream, and the points of each: points have no order, so statistics are of their coordinates.
+    pub(crate) fn of(stream: &CachedStream) -> (Self, usize) {
+        let shape = stream.shape.as_slice();
+        match (stream.kind, shape) {
+            (Kind::PointCloud, &[points, coordinates]) => (Self::new(coordinates), points),
+            (kind, &[_, _, channels]) if kind.is_picture() => (Self::new(channels), 1),
+            _ => (Self::new(shape.iter().product()), 1),
+        }
+    }
+
     /// The same without what it has seen.
     pub(crate) fn emptied(&self) -> Self {
         Self::new(self.width)
     }
 
-    /// Adds samples, `[S, ...shape]`.
+    #[cfg(test)]
     pub(crate) fn add(&mut self, tensor: &Tensor) -> Result<()> {
         self.add_points(tensor, 1)
     }
 
-    /// Adds samples of so many points, of which each has the components.
+    /// Adds samples, `[S, ...shape]`, of so many points, of which each has the components.
     pub(crate) fn add_points(&mut self, tensor: &Tensor, points: usize) -> Result<()> {
         let shape = tensor.shape();
         let width: Option<usize> = shape.get(1..).map(|sample| sample.iter().product());

@@ -179,18 +179,12 @@ impl<'a> Work<'a> {
     fn open(&self, folder: &Path) -> Result<Vec<Open<'a>>> {
         let open = |(name, place): &(String, usize)| {
             let stream = self.plan.streams.get(*place).ok_or_else(|| Error::invalid("plan", "it lacks a stream"))?;
-            let width = match stream.kind {
-                kind if kind.is_picture() => stream.shape.get(2).copied().unwrap_or(1),
-                // Points have no order: statistics are of their coordinates.
-                Kind::PointCloud => stream.shape.last().copied().unwrap_or(1),
-                _ => stream.shape.iter().product(),
-            };
             let has_stats = stream.encoding != Encoding::Text && stream.kind != Kind::Depth;
             Ok(Open {
                 stream,
                 from: self.dataset.stream(name)?,
                 writer: ShardWriter::create(self.fs, folder, *place, stream)?,
-                stats: has_stats.then(|| StreamStats::new(width)),
+                stats: has_stats.then(|| StreamStats::of(stream).0),
             })
         };
         self.source.streams.iter().map(open).collect()
@@ -291,29 +285,23 @@ impl<'a> Work<'a> {
         // All of it is known to be good before any of it is written.
         let casts = places.iter().zip(&samples).map(|(&place, samples)| cast(samples, files[place].stream));
         let casts = casts.collect::<Result<Vec<_>>>()?;
-        for ((&place, samples), bytes) in places.iter().zip(&samples).zip(&casts) {
+        for ((&place, samples), cast) in places.iter().zip(&samples).zip(&casts) {
             let file = &mut files[place];
             let first = file.writer.rows();
-            match (&samples.values, bytes) {
-                (Values::Text(texts), _) => {
+            match &samples.values {
+                Values::Text(texts) => {
                     for (text, &time) in texts.iter().zip(samples.times.iter()) {
                         file.writer.push(folder, time, text.as_bytes())?;
                     }
                 }
-                (Values::Numbers(tensor), bytes) => {
-                    file.writer.push_episode(
-                        folder,
-                        &samples.times,
-                        bytes.as_deref().unwrap_or(tensor_bytes(tensor)),
-                    )?;
+                Values::Numbers(tensor) => {
+                    let tensor = cast.as_ref().unwrap_or(tensor);
+                    file.writer.push_episode(folder, &samples.times, tensor_bytes(tensor))?;
                     if let Some(stats) = &mut file.stats {
-                        match (file.stream.kind, file.stream.shape.first()) {
-                            (Kind::PointCloud, Some(&points)) => stats.add_points(tensor, points)?,
-                            _ => stats.add(tensor)?,
-                        }
+                        stats.add_points(tensor, StreamStats::of(file.stream).1)?;
                     }
                 }
-                (Values::Frames(_), _) => return Err(Error::invalid("stream", "pictures where numbers were expected")),
+                Values::Frames(_) => return Err(Error::invalid("stream", "pictures where numbers were expected")),
             }
             episode.rows[place] = (first, samples.times.len() as u64);
         }
@@ -388,7 +376,7 @@ fn tensor_bytes(tensor: &Tensor) -> &[u8] {
 }
 
 /// Numbers in the type that the cache keeps, where it is another than theirs.
-fn cast(samples: &Samples, stream: &CachedStream) -> Result<Option<Vec<u8>>> {
+fn cast(samples: &Samples, stream: &CachedStream) -> Result<Option<Tensor>> {
     let Values::Numbers(tensor) = &samples.values else {
         return Ok(None);
     };
@@ -402,13 +390,43 @@ fn cast(samples: &Samples, stream: &CachedStream) -> Result<Option<Vec<u8>>> {
         DType::BF16 => tensor.as_slice::<bf16>()?.iter().map(|x| x.to_f64()).collect(),
         other => return Err(Error::invalid("streams", format!("{other} cannot become {wanted}"))),
     };
+    let shape = tensor.shape();
     Ok(Some(match wanted {
-        DType::F64 => numbers.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        DType::F32 => numbers.iter().flat_map(|&x| (x as f32).to_le_bytes()).collect(),
-        DType::F16 => numbers.iter().flat_map(|&x| f16::from_f64(x).to_le_bytes()).collect(),
-        DType::BF16 => numbers.iter().flat_map(|&x| bf16::from_f64(x).to_le_bytes()).collect(),
+        DType::F64 => Tensor::from_slice(&numbers, shape)?,
+        DType::F32 => Tensor::from_slice(&narrowed(stream, &numbers, |x| x as f32, f32::is_infinite)?, shape)?,
+        DType::F16 => Tensor::from_slice(&narrowed(stream, &numbers, f16::from_f64, f16::is_infinite)?, shape)?,
+        DType::BF16 => Tensor::from_slice(&narrowed(stream, &numbers, bf16::from_f64, bf16::is_infinite)?, shape)?,
         other => return Err(Error::invalid("streams", format!("numbers cannot become {other}"))),
     }))
+}
+
+/// Numbers in a smaller type; one that it has no room for is an error.
+fn narrowed<T: Copy>(
+    stream: &CachedStream,
+    numbers: &[f64],
+    cast: impl Fn(f64) -> T,
+    is_infinite: impl Fn(T) -> bool,
+) -> Result<Vec<T>> {
+    let narrow: Vec<T> = numbers.iter().map(|&number| cast(number)).collect();
+    let overflows = |(&number, &narrow): (&f64, &T)| number.is_finite() && is_infinite(narrow);
+    let Some(at) = numbers.iter().zip(&narrow).position(overflows) else {
+        return Ok(narrow);
+    };
+    let width = stream.shape.iter().product::<usize>().max(1);
+    let name = stream.names.as_ref().and_then(|names| names.get(at % width));
+    let place = match name {
+        Some(name) => format!(", {name}"),
+        None if width > 1 => format!(", component {}", at % width),
+        None => String::new(),
+    };
+    let text = format!(
+        "{}: expected numbers that {} holds, got {} in sample {}{place}",
+        stream.name,
+        stream.dtype,
+        numbers.get(at).copied().unwrap_or(f64::NAN),
+        at / width,
+    );
+    Err(Error::new(ErrorKind::CorruptData, text))
 }
 
 /// Takes a unit away, at once for all who look.

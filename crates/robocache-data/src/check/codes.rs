@@ -55,14 +55,15 @@ codes! {
     INDEX_DIFFERS = "index_differs", Warning, "the column `index` does not count the rows of the dataset";
 
     // Stamps.
-    STAMPS_DECREASE = "stamps_decrease", Error, "a stamp is before the one before it";
+    STAMPS_DECREASE = "stamps_decrease", Error, "a stamp is before the one before it (warning where a column is not used: LeRobot's `timestamp` beside `frame_index`)";
+    STAMPS_RANGE = "stamps_range", Error, "the number of a frame is at no time that 64 bits of nanoseconds tell";
     STAMPS_DUPLICATE = "stamps_duplicate", Warning, "two samples have one stamp";
     STAMPS_GAP = "stamps_gap", Warning, "frames are missing: a number was left out, or more than 3 periods passed between two stamps";
     STAMPS_DRIFT = "stamps_drift", Warning, "stamps leave the rate: by more than a quarter of a period (warning), by more than 0.1 ms (note; LeRobot's own tolerance)";
     STAMPS_START = "stamps_start", Note, "the first stamp of an episode is not 0";
 
     // Values.
-    NOT_FINITE = "not_finite", Error, "values are NaN, infinite or missing";
+    NOT_FINITE = "not_finite", Error, "values are NaN, infinite or missing (warning in a column that is not used: LeRobot's `timestamp` beside `frame_index`)";
     CONSTANT = "constant", Warning, "a component never changes in the whole dataset";
     SATURATED = "saturated", Note, "a component is exactly at its minimum or maximum in more than 5 % of the samples";
     QUATERNION_NORM = "quaternion_norm", Error, "a quaternion is 0 (error), or its length is off 1 by more than 0.001, 0.01 for 16-bit numbers (warning)";

@@ -93,7 +93,10 @@ impl LeRobot {
         let count = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0);
         if has(rows.table, "frame_index") {
             let frames = integers(rows.path, rows.table, "frame_index", range)?;
-            return Ok(stamps(Some(&frames), None, count, self.info.fps).unwrap_or_default());
+            return stamps(Some(&frames), None, count, self.info.fps).map_err(|row| {
+                let frame = frames.get(row).copied().unwrap_or_default();
+                corrupt(rows.path, format!("\"frame_index\" is {frame} in row {row} of the episode: {OUT_OF_TIME}"))
+            });
         }
         let recorded = recorded(rows)?;
         let times = stamps(None, recorded.as_deref(), count, self.info.fps);
@@ -211,7 +214,7 @@ impl LeRobot {
         let (Some(&first), Some(&last), Some(&end)) = (times.first(), times.last(), video.times().last()) else {
             return 0;
         };
-        let half = frame_time(1, self.info.fps) / 2;
+        let half = half_period(self.info.fps);
         let past_the_end = last > end.saturating_add(half);
         let fits = last.saturating_sub(first) <= end.saturating_add(half);
         if self.info.version != Version::V30 && past_the_end && fits { first } else { 0 }
@@ -220,7 +223,7 @@ impl LeRobot {
 
 /// The frame nearest to each stamp; one that is further than half a period is missing.
 fn find_frames(video: &VideoFile, times: &[i64], start: i64, fps: f64) -> Result<Vec<usize>> {
-    let half = frame_time(1, fps) / 2 + 1;
+    let half = half_period(fps) + 1;
     let find = |(sample, &time): (usize, &i64)| {
         let wanted = start.saturating_add(time);
         let (frame, off) = video.nearest(wanted);
@@ -254,8 +257,11 @@ fn bad_stamp(rows: &Rows<'_>, seconds: Option<&[f64]>, row: usize) -> Error {
     corrupt(rows.path, format!("\"timestamp\" is {second} in row {row} of the episode"))
 }
 
+/// Why a number of a frame is no time.
+pub(super) const OUT_OF_TIME: &str = "its time is further from 0 than 64 bits of nanoseconds tell, 292 years";
+
 /// The stamps of some rows in nanoseconds: the number of the frame over the rate, else what the
-/// file has, else even steps. A second that is no time is an error, with its row.
+/// file has, else even steps. A second or a frame that is no time is an error, with its row.
 pub(super) fn stamps(
     frames: Option<&[i64]>,
     seconds: Option<&[f64]>,
@@ -263,37 +269,43 @@ pub(super) fn stamps(
     fps: f64,
 ) -> std::result::Result<Vec<i64>, usize> {
     match (frames, seconds) {
-        (Some(frames), _) => Ok(frames.iter().copied().map(frame_times(fps)).collect()),
+        (Some(frames), _) => {
+            let time = frame_times(fps);
+            frames.iter().enumerate().map(|(row, &frame)| time(frame).ok_or(row)).collect()
+        }
         (None, Some(seconds)) => {
             let time = |(row, &second): (usize, &f64)| nanoseconds(second).ok_or(row);
             seconds.iter().enumerate().map(time).collect()
         }
-        (None, None) => Ok((0..).take(count).map(frame_times(fps)).collect()),
+        (None, None) => {
+            let time = frame_times(fps);
+            (0..).take(count).enumerate().map(|(row, frame)| time(frame).ok_or(row)).collect()
+        }
     }
 }
 
-/// When a frame is taken, in nanoseconds.
-pub(super) fn frame_time(frame: i64, fps: f64) -> i64 {
+fn half_period(fps: f64) -> i64 {
+    frame_time(1, fps).unwrap_or(i64::MAX) / 2
+}
+
+/// When a frame is taken, in nanoseconds; `None` where 64 bits do not hold it.
+pub(super) fn frame_time(frame: i64, fps: f64) -> Option<i64> {
     let whole = fps as i64;
     if whole as f64 == fps && whole > 0 {
         // Exact, to the nearest; in 64 bits where they hold it, which is several times faster.
         const SMALL: i64 = 1 << 31;
         if (0..SMALL).contains(&frame) && whole < SMALL {
-            return (frame * 2_000_000_000 + whole) / (whole * 2);
+            return Some((frame * 2_000_000_000 + whole) / (whole * 2));
         }
         let doubled = i128::from(frame) * 2_000_000_000 + i128::from(whole);
-        return i64::try_from(doubled.div_euclid(i128::from(whole) * 2)).unwrap_or(if frame < 0 {
-            i64::MIN
-        } else {
-            i64::MAX
-        });
+        return i64::try_from(doubled.div_euclid(i128::from(whole) * 2)).ok();
     }
-    (frame as f64 * 1e9 / fps).round() as i64
+    whole_nanoseconds(frame as f64 * 1e9 / fps)
 }
 
 /// [`frame_time`] for many frames: at the usual rates without a division of integers, which takes longer than
 /// to read the number.
-pub(super) fn frame_times(fps: f64) -> impl Fn(i64) -> i64 {
+pub(super) fn frame_times(fps: f64) -> impl Fn(i64) -> Option<i64> {
     const SECOND: i64 = 1_000_000_000;
     let whole = fps as i64;
     let is_usual = whole as f64 == fps && (1..1 << 10).contains(&whole);
@@ -305,14 +317,17 @@ pub(super) fn frame_times(fps: f64) -> impl Fn(i64) -> i64 {
         }
         // Below 2^31 and, but for rounding to 53 bits, a multiple of 1/2046: cutting off gives the same.
         let share = (frame * rest * 2 + whole) as f64 / (whole * 2) as f64;
-        frame * period + share as i64
+        Some(frame * period + share as i64)
     }
 }
 
 /// Seconds as nanoseconds, where they are a time.
 pub(super) fn nanoseconds(seconds: f64) -> Option<i64> {
-    let nanoseconds = (seconds * 1e9).round();
-    (nanoseconds.abs() < 9.2e18).then_some(nanoseconds as i64)
+    whole_nanoseconds(seconds * 1e9)
+}
+
+fn whole_nanoseconds(nanoseconds: f64) -> Option<i64> {
+    (nanoseconds.abs() < 9.2e18).then_some(nanoseconds.round() as i64)
 }
 
 #[cfg(test)]
@@ -321,10 +336,19 @@ mod tests {
 
     #[test]
     fn frames_are_at_exact_times_and_stay_in_order() {
-        assert_eq!([0, 1, 2, 3].map(|frame| frame_time(frame, 30.0)), [0, 33_333_333, 66_666_667, 100_000_000]);
-        assert_eq!(frame_time(-3, 30.0), -100_000_000);
+        let times = [0, 33_333_333, 66_666_667, 100_000_000];
+        assert_eq!([0, 1, 2, 3].map(|frame| frame_time(frame, 30.0)), times.map(Some));
+        assert_eq!(frame_time(-3, 30.0), Some(-100_000_000));
+        // The last whole second that 64 bits of nanoseconds hold.
+        let last = 9_223_372_036 * 30;
+        assert_eq!(
+            [-last, last].map(|frame| frame_time(frame, 30.0)),
+            [-1, 1].map(|sign| Some(sign * last / 30 * 1_000_000_000))
+        );
         for fps in [30.0, 29.97] {
-            assert_eq!([i64::MIN, i64::MAX].map(|frame| frame_time(frame, fps)), [i64::MIN, i64::MAX], "{fps}");
+            for frame in [i64::MIN, -300_000_000_000, 300_000_000_000, i64::MAX] {
+                assert_eq!(frame_time(frame, fps), None, "{frame} at {fps}");
+            }
         }
     }
 

@@ -1,9 +1,8 @@
-//! What lies between samples: one call of the engine's `fuse` for all streams of a sample that are wanted at the same
-//! times.
+//! Steps that the engine computes: one call of its `fuse` for all streams of a window that need the same steps.
 
-use robocache::ops::Fuse;
 use robocache::ops::fuse::{MOST_STREAMS, Stream};
 use robocache::ops::resample::{Method, Methods};
+use robocache::ops::{Fuse, Resample};
 use robocache::{DType, Device, Error, ErrorKind, Layout, Result, TensorRef};
 
 use super::Windows;
@@ -11,20 +10,22 @@ use super::batch::{Anchored, Work};
 use super::episodes::Rows;
 use super::gather::needed;
 use super::spec::{Key, lies_together};
-use crate::cache::bytes_mut;
+use crate::cache::{Cache, CachedStream, StreamStats, Summary, bytes_mut};
 
-/// A step of a window that no sample is taken for.
+/// A step of a window that the engine computes: it lies between samples, or its method has a normal form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Between {
+pub(super) struct Wanted {
     /// The window's place in its batch.
     pub(super) window: usize,
     pub(super) step: usize,
-    /// The sample before it.
+    /// When: the stamp of a sample where the step is that sample.
+    pub(super) target: i64,
+    /// The sample at or before it.
     pub(super) before: usize,
 }
 
-/// The number of a key, and the steps that it lacks, in the order of windows.
-type Lacking<'b> = (usize, &'b [Between]);
+/// The number of a key, and the steps that it still wants, in the order of windows.
+type Left<'w> = (usize, &'w [Wanted]);
 
 /// Streams that one call can align: of one type, with the same offsets.
 #[derive(Debug)]
@@ -33,40 +34,39 @@ pub(super) struct Group {
     keys: Vec<usize>,
     /// The type that the engine sees.
     dtype: DType,
-    offsets: Vec<i64>,
 }
 
 /// The keys that are interpolated, by what one call can do.
 pub(super) fn groups(keys: &[Key]) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
+    let mut groups: Vec<(Group, &[i64])> = Vec::new();
     for (number, key) in keys.iter().enumerate().filter(|(_, key)| lies_together(&key.meta) && key.picks().is_none()) {
         let Some(dtype) = key.meta.number_type() else { continue };
         // What only stores numbers is copied, and what a file says is a bool may be another byte.
         let dtype = if dtype.is_stored() || dtype == DType::Bool { DType::U8 } else { dtype };
-        let fits = |group: &&mut Group| {
-            group.dtype == dtype && group.keys.len() < MOST_STREAMS && group.offsets == key.offsets
+        let fits = |(group, offsets): &&mut (Group, &[i64])| {
+            group.dtype == dtype && group.keys.len() < MOST_STREAMS && *offsets == key.offsets
         };
         match groups.iter_mut().find(fits) {
-            Some(group) => group.keys.push(number),
-            None => groups.push(Group { keys: vec![number], dtype, offsets: key.offsets.clone() }),
+            Some((group, _)) => group.keys.push(number),
+            None => groups.push((Group { keys: vec![number], dtype }, &key.offsets)),
         }
     }
-    groups
+    groups.into_iter().map(|(group, _)| group).collect()
 }
 
 impl Windows {
-    /// Makes what lies between samples of a group's streams; `between` says where, for every key in the order of
-    /// windows. `write` is given the number of the key, the place, and the row as the cache would keep it.
+    /// Computes steps of a group's streams; `wanted` has them for every key, in the order of windows. `write` is
+    /// given the number of the key, the step, and the row as the cache would keep it.
     pub(super) fn align(
         &self,
         group: &Group,
         samples: &[Anchored<'_>],
-        between: &[Vec<Between>],
+        wanted: &[Vec<Wanted>],
         work: &Work<'_>,
-        mut write: impl FnMut(usize, Between, &[u8]),
+        mut write: impl FnMut(usize, Wanted, &[u8]),
     ) -> Result<()> {
-        let list = |&number: &usize| (number, between.get(number).map(Vec::as_slice).unwrap_or_default());
-        let mut left: Vec<Lacking<'_>> = group.keys.iter().map(list).collect();
+        let list = |&number: &usize| (number, wanted.get(number).map(Vec::as_slice).unwrap_or_default());
+        let mut left: Vec<Left<'_>> = group.keys.iter().map(list).collect();
         let mut targets = Vec::new();
         loop {
             let together = next_call(&mut left);
@@ -75,8 +75,7 @@ impl Windows {
                 samples.get(first.window).ok_or_else(|| Error::invalid("sample", "there is no such window"))?;
             work.check()?;
             targets.clear();
-            let offset = |place: &Between| group.offsets.get(place.step).copied().unwrap_or(0);
-            targets.extend(places.iter().map(|place| sample.time.saturating_add(offset(place))));
+            targets.extend(places.iter().map(|place| place.target));
             let mut parts = Vec::with_capacity(together.len());
             for &(number, places) in &together {
                 let known = self.keys.get(number).zip(sample.view.rows.get(number));
@@ -88,13 +87,15 @@ impl Windows {
     }
 }
 
-/// Takes the streams that the next call aligns: those that lack the same steps of the first window that is left.
-fn next_call<'b>(left: &mut [Lacking<'b>]) -> Vec<Lacking<'b>> {
+/// Takes the streams that the next call aligns: those that want the same steps of the first window that is left, at
+/// the same times.
+fn next_call<'w>(left: &mut [Left<'w>]) -> Vec<Left<'w>> {
     let window = left.iter().filter_map(|(_, places)| places.first()).map(|place| place.window).min();
-    let (mut together, mut steps): (Vec<Lacking<'b>>, &[Between]) = (Vec::with_capacity(left.len()), &[]);
+    let (mut together, mut steps): (Vec<Left<'w>>, &[Wanted]) = (Vec::with_capacity(left.len()), &[]);
     for (number, places) in left {
         let (own, later) = places.split_at(places.iter().take_while(|place| Some(place.window) == window).count());
-        let is_alike = own.iter().map(|place| place.step).eq(steps.iter().map(|place| place.step));
+        let when = |place: &Wanted| (place.step, place.target);
+        let is_alike = own.iter().map(when).eq(steps.iter().map(when));
         if own.is_empty() || !(is_alike || steps.is_empty()) {
             continue;
         }
@@ -112,7 +113,7 @@ struct Part<'a> {
     /// Bytes of a sample.
     row: usize,
     rows: Rows<'a>,
-    places: &'a [Between],
+    places: &'a [Wanted],
 }
 
 impl<'a> Part<'a> {
@@ -123,19 +124,51 @@ impl<'a> Part<'a> {
             .places
             .iter()
             .fold((usize::MAX, 0), |(first, last), place| (first.min(place.before), last.max(place.before)));
-        let is_curved = match self.method {
-            Methods::One(method) => *method == Method::Cubic,
-            Methods::Ranges(ranges) => ranges.iter().any(|range| range.method == Method::Cubic),
-        };
+        let is_curved = self.method.each().any(|method| method == Method::Cubic);
         let (start, end) = needed(self.rows.times, first, last, is_curved);
-        // What lies between samples has two of them, at least.
-        let times = self.rows.times.get(start..end).filter(|times| times.len() > 1).ok_or_else(missing)?;
+        let times = self.rows.times.get(start..end).filter(|times| !times.is_empty()).ok_or_else(missing)?;
         let values = self.rows.values.get(start * self.row..end * self.row).ok_or_else(missing)?;
-        let layout = Layout::contiguous(&[times.len(), self.row / dtype.size()], dtype)?;
-        // SAFETY: as many bytes as the layout has, borrowed for as long as the view; groups are of no bools.
-        let values = unsafe { TensorRef::from_raw(values.as_ptr(), dtype, Device::Cpu, layout)? };
-        Ok((values, TensorRef::from_slice(times, &[times.len()])?))
+        Ok((numbers(values, self.row, dtype)?, TensorRef::from_slice(times, &[times.len()])?))
     }
+}
+
+/// The bytes of rows as numbers, `[rows, columns]`; of no bools, which a file may give other bytes.
+fn numbers(values: &[u8], row: usize, dtype: DType) -> Result<TensorRef<'_>> {
+    let count = values.len().checked_div(row).unwrap_or(0);
+    let layout = Layout::contiguous(&[count, row / dtype.size()], dtype)?;
+    // SAFETY: no more bytes than there are, borrowed for as long as the view; every pattern of them is a number.
+    unsafe { TensorRef::from_raw(values.as_ptr(), dtype, Device::Cpu, layout) }
+}
+
+/// Statistics of a stream's samples in the normal form of its methods, in which windows have them.
+pub(super) fn statistics(
+    cache: &Cache,
+    stream: &CachedStream,
+    methods: &Methods,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<Summary> {
+    let place = cache.stream(&stream.name)?;
+    let dtype = stream.number_type().ok_or_else(|| Error::invalid("stream", "it holds text"))?;
+    let (mut stats, points) = StreamStats::of(stream);
+    for episode in 0..cache.len() {
+        if interrupted() {
+            return Err(Error::new(ErrorKind::Interrupted, "interrupted"));
+        }
+        let rows = cache.rows(episode, place)?;
+        // Stamps may come twice, but here every sample counts.
+        let clock: Vec<i64> = (0..).take(rows.times.len()).collect();
+        if clock.is_empty() {
+            continue;
+        }
+        let clock = TensorRef::from_slice(&clock, &[clock.len()])?;
+        let values = numbers(rows.values, stream.row_bytes(), dtype)?;
+        // A target at a stamp is that sample in its normal form.
+        let op = Resample { method: methods.clone(), check: false, ..Resample::new(values, clock, clock) };
+        for formed in robocache::run(&op)? {
+            stats.add_points(&formed, points)?;
+        }
+    }
+    Ok(stats.summary())
 }
 
 /// Aligns streams at the targets, one for each of their places.
@@ -143,7 +176,7 @@ fn blend(
     dtype: DType,
     targets: &[i64],
     parts: &[Part<'_>],
-    write: &mut impl FnMut(usize, Between, &[u8]),
+    write: &mut impl FnMut(usize, Wanted, &[u8]),
 ) -> Result<()> {
     let samples = parts.iter().map(|part| part.samples(dtype)).collect::<Result<Vec<_>>>()?;
     let mut streams = Vec::with_capacity(parts.len());
@@ -169,8 +202,8 @@ fn blend(
 mod tests {
     use super::*;
 
-    fn place(window: usize, step: usize, before: usize) -> Between {
-        Between { window, step, before }
+    fn place(window: usize, step: usize, before: usize) -> Wanted {
+        Wanted { window, step, target: 0, before }
     }
 
     #[test]
@@ -180,8 +213,10 @@ mod tests {
             vec![place(0, 2, 7), place(3, 0, 1)],
             vec![],
             vec![place(0, 1, 2), place(0, 2, 3), place(2, 4, 0)],
+            // The same step, but of a sample that is stamped otherwise.
+            vec![Wanted { target: 1, ..place(2, 4, 0) }],
         ];
-        let mut left: Vec<Lacking<'_>> = lists.iter().map(Vec::as_slice).enumerate().collect();
+        let mut left: Vec<Left<'_>> = lists.iter().map(Vec::as_slice).enumerate().collect();
         let mut calls = Vec::new();
         loop {
             let call = next_call(&mut left);
@@ -189,8 +224,13 @@ mod tests {
             let steps: Vec<usize> = first.1.iter().map(|place| place.step).collect();
             calls.push((first.1[0].window, steps, call.iter().map(|(number, _)| *number).collect::<Vec<_>>()));
         }
-        let expected =
-            [(0, vec![1, 2], vec![0, 3]), (0, vec![2], vec![1]), (2, vec![4], vec![3]), (3, vec![0], vec![0, 1])];
+        let expected = [
+            (0, vec![1, 2], vec![0, 3]),
+            (0, vec![2], vec![1]),
+            (2, vec![4], vec![3]),
+            (2, vec![4], vec![4]),
+            (3, vec![0], vec![0, 1]),
+        ];
         assert_eq!(calls, expected);
         assert!(left.iter().all(|(_, places)| places.is_empty()));
     }
@@ -225,7 +265,7 @@ mod tests {
             part(9, 4, &previous, &quick_times[..], &quick[quick_at], &quick_places[..]),
         ];
         let mut written = Vec::new();
-        let mut write = |number, place: Between, row: &[u8]| written.push((number, place.step, floats(row)));
+        let mut write = |number, place: Wanted, row: &[u8]| written.push((number, place.step, floats(row)));
         blend(DType::F32, &[5, 18], &parts, &mut write).unwrap();
         let expected = [(4, 0, vec![5.0, 2.0]), (4, 3, vec![18.0, 1.4]), (9, 0, vec![4.0]), (9, 3, vec![16.0])];
         assert_eq!(written, expected);

@@ -3,7 +3,7 @@
 use robocache::{DType, Error, ErrorKind, Result, Tensor};
 
 use super::Windows;
-use super::align::Between;
+use super::align::Wanted;
 use super::episodes::{Clock, Rows, Sample, View, look};
 use super::gather::{Place, find, pick, write_numbers};
 use super::pixels::write_pixels;
@@ -33,8 +33,8 @@ pub struct Batch {
     pub tasks: Vec<i64>,
 }
 
-/// A column, what of it is padding, and where values still lack.
-type Filled = (Column, Tensor, Vec<Between>);
+/// A column, what of it is padding, and the steps that the engine is to compute.
+type Filled = (Column, Tensor, Vec<Wanted>);
 
 /// How a batch is made.
 #[derive(Clone, Copy)]
@@ -71,22 +71,22 @@ impl Windows {
     /// Makes the batch of these samples.
     pub fn batch(&self, samples: &[Sample], work: &Work<'_>) -> Result<Batch> {
         let samples: Vec<Anchored<'_>> = samples.iter().map(|&sample| self.anchored(sample)).collect::<Result<_>>()?;
-        let (mut columns, mut places, mut between) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut columns, mut places, mut wanted) = (Vec::new(), Vec::new(), Vec::new());
         for (number, key) in self.keys.iter().enumerate() {
-            let (column, pads, lacking) = if key.meta.encoding == Encoding::Text {
+            let (column, pads, left) = if key.meta.encoding == Encoding::Text {
                 self.texts(number, key, &samples, work)?
             } else {
                 self.numbers(number, key, &samples, work)?
             };
             places.push(columns.len());
-            between.push(lacking);
+            wanted.push(left);
             columns.push((key.name.clone(), column));
             if key.has_time {
                 columns.push((format!("{}_is_pad", key.name), Column::Numbers(pads)));
             }
         }
         for group in &self.groups {
-            self.align(group, &samples, &between, work, |number, place, row| {
+            self.align(group, &samples, &wanted, work, |number, place, row| {
                 let (Some(key), Some(&column)) = (self.keys.get(number), places.get(number)) else { return };
                 if let Some((_, Column::Numbers(values))) = columns.get_mut(column) {
                     let size = key.width() * values.dtype().size();
@@ -139,7 +139,7 @@ impl Windows {
         self.stamps(view, key.stream)
     }
 
-    /// Values, what is padding, and where values still lack.
+    /// Values, what is padding, and the steps that the engine is to compute.
     fn numbers(&self, number: usize, key: &Key, samples: &[Anchored<'_>], work: &Work<'_>) -> Result<Filled> {
         let dtype = key.dtype.ok_or_else(|| Error::invalid("stream", "it holds text"))?;
         let steps = key.offsets.len();
@@ -155,7 +155,7 @@ impl Windows {
         let pad = pads.as_mut_slice::<bool>()?;
         // Numbers are copied faster than threads are started.
         let threads = if key.is_picture() { work.threads.clamp(1, samples.len().max(1)) } else { 1 };
-        let between = if threads == 1 {
+        let wanted = if threads == 1 {
             self.fill(number, key, samples, bytes, pad, work)?
         } else {
             let each = samples.len().div_ceil(threads);
@@ -170,13 +170,13 @@ impl Windows {
                 };
                 workers.into_iter().try_for_each(join)
             })?;
-            // Nothing lies between pictures.
+            // Pictures are taken as they are.
             Vec::new()
         };
-        Ok((Column::Numbers(values), pads, between))
+        Ok((Column::Numbers(values), pads, wanted))
     }
 
-    /// Fills windows, one after the other; says which steps lie between samples, and were left.
+    /// Fills windows, one after the other; returns the steps that the engine is to compute.
     fn fill(
         &self,
         number: usize,
@@ -185,11 +185,11 @@ impl Windows {
         bytes: &mut [u8],
         pad: &mut [bool],
         work: &Work<'_>,
-    ) -> Result<Vec<Between>> {
+    ) -> Result<Vec<Wanted>> {
         let steps = key.offsets.len();
         let window = steps * key.width() * key.dtype.map_or(0, DType::size);
         let is_task = self.tasks.stream == Some(key.stream);
-        let mut between = Vec::new();
+        let mut wanted = Vec::new();
         for (at, sample) in samples.iter().enumerate() {
             work.check()?;
             let out = bytes.get_mut(at * window..(at + 1) * window).unwrap_or_default();
@@ -197,13 +197,13 @@ impl Windows {
             let times = self.times(number, key, sample.view)?;
             let values = sample.view.rows.get(number).map(|rows| rows.values).unwrap_or_default();
             let rows = Rows { times: &times, values };
-            let lacks = |step, before| between.push(Between { window: at, step, before });
-            self.window(key, sample, &rows, out, pads, lacks, work)?;
+            let leave = |step, target, before| wanted.push(Wanted { window: at, step, target, before });
+            self.window(key, sample, &rows, out, pads, leave, work)?;
             if is_task {
                 self.rename_tasks(sample.view, times.is_empty(), out);
             }
         }
-        Ok(between)
+        Ok(wanted)
     }
 
     /// A source's own numbers of tasks as those of the cache.
@@ -223,10 +223,11 @@ impl Windows {
         &Rows { times, values }: &Rows<'_>,
         out: &mut [u8],
         pads: &mut [bool],
-        mut lacks: impl FnMut(usize, usize),
+        mut leave: impl FnMut(usize, i64, usize),
         work: &Work<'_>,
     ) -> Result<()> {
         let row = key.width() * key.dtype.map_or(0, DType::size);
+        let is_formed = key.has_normal_form();
         let mut guess = usize::try_from(sample.sample.anchor).unwrap_or(0);
         let steps = out.chunks_exact_mut(row.max(1)).zip(pads.iter_mut()).zip(&key.offsets);
         for (step, ((out, pad), &offset)) in steps.enumerate() {
@@ -250,11 +251,15 @@ impl Windows {
                 (Place::After(before), None) if key.is_picture() => before,
                 (Place::After(before), None) => {
                     guess = before;
-                    lacks(step, before);
+                    leave(step, target, before);
                     continue;
                 }
             };
             guess = at;
+            if is_formed {
+                leave(step, times.get(at).copied().unwrap_or(target), at);
+                continue;
+            }
             if key.is_picture() {
                 work.check()?;
                 self.picture(key, sample.view.place, at, out)?;

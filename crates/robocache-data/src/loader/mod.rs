@@ -20,14 +20,14 @@ use std::sync::Arc;
 
 use robocache::{Result, ensure};
 
-use self::align::{Group, groups};
+use self::align::{Group, groups, statistics};
 use self::episodes::{Selection, Views};
 use self::order::Mixture;
 use self::spec::{Key, keys, lateness, nanoseconds};
 use self::stamps::Stamps;
 use self::tasks::Tasks;
 use crate::Limits;
-use crate::cache::Cache;
+use crate::cache::{Cache, Summary};
 
 pub use self::batch::{Batch, Column, Work};
 pub use self::episodes::Sample;
@@ -61,9 +61,10 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Prepares windows; nothing is read but the index, and stamps where the anchor needs them.
-    pub fn new(cache: Arc<Cache>, options: &WindowOptions) -> Result<Self> {
-        let keys = keys(&cache, options)?;
+    /// Prepares windows. Nothing is read but the index, stamps where the anchor needs them, and streams that are
+    /// normalised in a normal form that the cache has no statistics of: `interrupted` is asked while they are read.
+    pub fn new(cache: Arc<Cache>, options: &WindowOptions, interrupted: &dyn Fn() -> bool) -> Result<Self> {
+        let keys = keys(&cache, options, interrupted)?;
         let is_grid = matches!(options.anchor, Anchor::Rate(_));
         ensure!(!(is_grid && keys.is_empty()), "streams", "a rate needs streams whose time it divides");
         let selection = Selection::new(&cache, options, &keys)?;
@@ -86,6 +87,19 @@ impl Windows {
             limits: Limits::default(),
             cache,
         })
+    }
+
+    /// Statistics of the streams that are handed out in a normal form, by name; all others have the cache's.
+    pub fn own_stats(&self, interrupted: &dyn Fn() -> bool) -> Result<Vec<(&str, &Summary)>> {
+        let formed = self.keys.iter().filter(|key| key.has_normal_form());
+        let known = formed.map(|key| {
+            if let Some(known) = key.stats.get() {
+                return Ok((key.name.as_str(), known));
+            }
+            let found = statistics(&self.cache, &key.meta, &key.method, interrupted)?;
+            Ok((key.name.as_str(), key.stats.get_or_init(|| found)))
+        });
+        known.collect()
     }
 
     /// How many samples there are.

@@ -1,9 +1,12 @@
 //! What a sample is made of, as the user asks for it, and which samples there are.
 
+use std::sync::OnceLock;
+
 use robocache::ops::resample::{ColumnRange, Method, Methods};
 use robocache::{DType, Error, ErrorKind, Result, ensure};
 
-use crate::cache::{Cache, CachedStream, Encoding};
+use super::align::statistics;
+use crate::cache::{Cache, CachedStream, Encoding, Summary};
 use crate::model::{Interpolation, Kind, Span, ensure_spans, ensure_whole};
 
 /// Seconds that nanoseconds of 64 bits can tell, 285 years.
@@ -107,6 +110,8 @@ pub(crate) struct Key {
     /// Whether samples have an axis of time.
     pub(crate) has_time: bool,
     pub(crate) method: Methods,
+    /// Of the samples in their normal form, where the method has one and somebody asked.
+    pub(crate) stats: OnceLock<Summary>,
     /// Nanoseconds between two samples that are too many.
     pub(crate) max_gap: Option<i64>,
     pub(crate) scale: Option<Scale>,
@@ -139,6 +144,11 @@ impl Key {
         self.shape.iter().product()
     }
 
+    /// Whether some columns have a normal form, in which they are handed out.
+    pub(crate) fn has_normal_form(&self) -> bool {
+        has_normal_form(&self.method)
+    }
+
     /// The method of all columns, where it is one that takes samples as they are.
     pub(crate) fn picks(&self) -> Option<Method> {
         match self.method {
@@ -146,6 +156,10 @@ impl Key {
             _ => None,
         }
     }
+}
+
+fn has_normal_form(methods: &Methods) -> bool {
+    methods.each().any(Method::has_normal_form)
 }
 
 fn is_picture(stream: &CachedStream) -> bool {
@@ -168,14 +182,18 @@ fn value<'o, T>(list: &'o [(String, T)], name: &str) -> Option<&'o T> {
 }
 
 /// The streams of a batch, with everything that was asked of them.
-pub(crate) fn keys(cache: &Cache, options: &WindowOptions) -> Result<Vec<Key>> {
+pub(crate) fn keys(cache: &Cache, options: &WindowOptions, interrupted: &dyn Fn() -> bool) -> Result<Vec<Key>> {
     ensure_options(cache, options)?;
     let wanted = |stream: &&CachedStream| {
         let has_offsets = value(&options.delta_timestamps, &stream.name).is_some();
         has_offsets || options.others.as_ref().is_none_or(|others| others.contains(&stream.name))
     };
-    let keys: Vec<Key> =
-        cache.streams().iter().filter(wanted).map(|stream| key(cache, stream, options)).collect::<Result<_>>()?;
+    let keys: Vec<Key> = cache
+        .streams()
+        .iter()
+        .filter(wanted)
+        .map(|stream| key(cache, stream, options, interrupted))
+        .collect::<Result<_>>()?;
     for key in keys.iter().filter(|key| key.has_time) {
         let taken = format!("{}_is_pad", key.name);
         let free = keys.iter().all(|other| other.name != taken);
@@ -220,7 +238,7 @@ fn named(options: &WindowOptions) -> impl Iterator<Item = (&str, &'static str)> 
     offsets.chain(methods).chain(late).chain(gaps).chain(scaled).chain(others).chain(anchor)
 }
 
-fn key(cache: &Cache, stream: &CachedStream, options: &WindowOptions) -> Result<Key> {
+fn key(cache: &Cache, stream: &CachedStream, options: &WindowOptions, interrupted: &dyn Fn() -> bool) -> Result<Key> {
     let given = value(&options.delta_timestamps, &stream.name);
     let seconds = given.cloned().unwrap_or_else(|| vec![0.0]);
     for &offset in &seconds {
@@ -228,8 +246,13 @@ fn key(cache: &Cache, stream: &CachedStream, options: &WindowOptions) -> Result<
         ensure!(sound, "delta_timestamps", "{:?}: expected seconds, got {offset}", stream.name);
     }
     let is_picture = is_picture(stream);
+    let method = for_engine(&method(stream, options)?);
     let normalize = value(&options.normalize, &stream.name);
-    let scale = normalize.map(|&how| scale(cache, stream, how)).transpose()?;
+    let mut stats = OnceLock::new();
+    if normalize.is_some() && has_normal_form(&method) {
+        stats = statistics(cache, stream, &method, interrupted)?.into();
+    }
+    let scale = normalize.map(|&how| scale(cache, stream, how, stats.get())).transpose()?;
     let dtype = match (stream.encoding, stream.number_type()) {
         (Encoding::Text, _) => None,
         (_, dtype) if is_picture && stream.kind != Kind::Depth => match options.image_type {
@@ -253,7 +276,8 @@ fn key(cache: &Cache, stream: &CachedStream, options: &WindowOptions) -> Result<
         // What was measured at the target is stamped later by as much as the sensor is late.
         offsets: seconds.iter().map(|&offset| nanoseconds(offset).saturating_add(late)).collect(),
         has_time: given.is_some(),
-        method: for_engine(&method(stream, options)?),
+        method,
+        stats,
         max_gap: value(&options.max_gap, &stream.name).map(|&gap| nanoseconds(gap)),
         meta: stream.clone(),
         scale,
@@ -295,13 +319,13 @@ fn method(stream: &CachedStream, options: &WindowOptions) -> Result<Vec<Span>> {
     Ok(chosen)
 }
 
-fn scale(cache: &Cache, stream: &CachedStream, how: Normalize) -> Result<Scale> {
+fn scale(cache: &Cache, stream: &CachedStream, how: Normalize, own: Option<&Summary>) -> Result<Scale> {
     let name = &stream.name;
     let dtype = stream.number_type();
     let pixels = is_picture(stream) && dtype == Some(DType::U8);
     let can = pixels || dtype.is_some_and(DType::is_float) && !is_picture(stream);
     ensure!(can, "normalize", "{name:?} is {} {}; expected floats or pictures", stream.kind.name(), stream.dtype);
-    let stats = cache.stats().get(name).ok_or_else(|| {
+    let stats = own.or_else(|| cache.stats().get(name)).ok_or_else(|| {
         Error::new(ErrorKind::InvalidArgument, format!("{name:?} has no statistics")).argument("normalize")
     })?;
     // What does not move is only shifted.

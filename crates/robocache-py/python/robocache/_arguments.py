@@ -59,6 +59,14 @@ def text(argument: str, value: Any) -> str:
     return value
 
 
+def one_of(argument: str, value: Any, known: Sequence[str], op: str = "Loader") -> str:
+    """One of a few words."""
+    if not isinstance(value, str) or value not in known:
+        expected = " or ".join(f'"{name}"' for name in known)
+        raise invalid(argument, f"expected {expected}, got {value!r}", op)
+    return value
+
+
 def texts(argument: str, value: Any) -> list[str]:
     """Several texts; one alone means itself."""
     return (

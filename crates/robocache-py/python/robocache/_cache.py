@@ -10,6 +10,8 @@ from robocache import _core
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from robocache._loader import Windows
+
 _PICTURES = ("image", "video", "depth")
 
 
@@ -59,13 +61,18 @@ class Cache:
     @cached_property
     def stats(self) -> dict[str, dict[str, npt.NDArray[Any]]]:
         """Statistics in LeRobot's shape: `stats[key]["mean"]`, pictures as `[C,1,1]` in [0,1]."""
+        return self._as_arrays(self._core.raw_stats())
+
+    def _as_arrays(
+        self, numbers: dict[str, dict[str, list[float]]]
+    ) -> dict[str, dict[str, npt.NDArray[Any]]]:
         import numpy as np
 
         stats: dict[str, dict[str, npt.NDArray[Any]]] = {}
-        for name, numbers in self._core.raw_stats().items():
+        for name, summary in numbers.items():
             picture = self.streams[name].kind in _PICTURES
             stats[name] = {}
-            for key, values in numbers.items():
+            for key, values in summary.items():
                 array = np.asarray(values, dtype=np.int64 if key == "count" else np.float64)
                 stats[name][key] = array[:, None, None] if picture and key != "count" else array
         return stats
@@ -94,8 +101,9 @@ class Cache:
 class Meta:
     """The attributes of LeRobot's metadata that policies and training scripts read."""
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: Cache, windows: Windows | None = None) -> None:
         self._cache = cache
+        self._source = cache if windows is None else windows
 
     @property
     def fps(self) -> float:
@@ -126,8 +134,8 @@ class Meta:
 
     @property
     def stats(self) -> dict[str, dict[str, Any]]:
-        """As `cache.stats`."""
-        return self._cache.stats
+        """As `cache.stats`; of a loader, those of what it hands out."""
+        return self._source.stats
 
     @property
     def names(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from robocache import _arguments as arguments
 from robocache import _core
 from robocache._arguments import invalid
-from robocache._cache import Cache
+from robocache._cache import Cache, Meta
 from robocache._clouds import Grids
 from robocache._errors import Unsupported
 from robocache._selection import chosen_episodes, chosen_weights, episode_places
@@ -42,9 +42,12 @@ class Loader:
         anchor: make one sample for every stamp of this stream; rate: for a uniform grid of this
             many per second, over the time that the chosen streams have in common. Neither: the
             frames of a LeRobot dataset.
-        methods: interpolation by stream, instead of the cache's: a name, or ranges of columns.
+        methods: interpolation by stream, instead of the cache's: a name, or ranges of columns. As in
+            `rc.resample`, slerp, angle and rot6d give their normal form at samples and past the
+            ends, too.
         tolerance_s: a target this near to a stamp is that stamp.
-        causal: streams that do not start with "action" use only what was there at the time.
+        causal: streams that do not start with "action" use only what was there at the time: the
+            newest sample, as it was recorded ("previous", whatever their method).
         time_offset: seconds by which a stream's stamps are late: what was measured at t is stamped
             t + late, and is what a target at t gets.
         max_gap: seconds by stream; between two samples that are further apart, `_is_pad` is True.
@@ -52,7 +55,9 @@ class Loader:
             hold where several are given.
         split: ("train", 0.9) or ("validation", 0.9): by episode, a pure function of the seed.
         weights: by the source's tag, for mixing several; 0 or no weight leaves a source out.
-        normalize: by stream "mean_std", "min_max" or "quantile", by the cache's statistics.
+        normalize: by stream "mean_std", "min_max" or "quantile", by the statistics of what is handed
+            out: the cache's, or, of streams with slerp, angle or rot6d, those of their normal form,
+            for which the stream is read once when the loader is made. `meta.stats` has them, too.
         image_dtype: "uint8", or "float32" in [0, 1]. Pictures are `[B,T,C,H,W]`.
         voxelize: by stream of point clouds, a dict of `rc.voxelize`'s `origin`, `voxel_size`, `shape`,
             `reduce`, `dtype` and `fill`: batches have grids `[B,T,X,Y,Z]` (`[B,T,X,Y,Z,F]` of what
@@ -60,7 +65,12 @@ class Loader:
             batch is handed over, by all cores, not ahead.
         shuffle, seed: the order is a pure function of (seed, epoch).
         rank, world_size: both, or from torch.distributed where that is initialised.
-        drop_last: leave out the last, short batch.
+        drop_last: leave out the last, short step: all ranks have as many batches, all of them full.
+        uneven: what becomes of ranks that have no sample in the last step, where fewer samples are
+            left than there are ranks. "repeat": they take the epoch's last sample again, so that
+            all ranks have as many batches, as DistributedDataParallel needs; evaluation then counts
+            it several times. "skip": they end a batch earlier and no sample comes twice; use
+            `torch.distributed.algorithms.Join` (`with model.join():`).
         threads: threads that make batches. prefetch: batches that are ready or in the making ahead
             of the one in use, at most; threads that find none to begin share the pictures of others.
         pin_memory: tensors in pinned memory.
@@ -111,6 +121,7 @@ class Loader:
         rank: int | None = None,
         world_size: int | None = None,
         drop_last: bool = False,
+        uneven: Literal["repeat", "skip"] = "repeat",
         threads: int | None = None,
         prefetch: int = 2,
         pin_memory: bool = False,
@@ -132,6 +143,7 @@ class Loader:
         self.cache = cache
         self.shuffle = arguments.flag("shuffle", shuffle)
         self.drop_last = arguments.flag("drop_last", drop_last)
+        self.uneven = arguments.one_of("uneven", uneven, ("repeat", "skip"))
         self.threads = (
             len(os.sched_getaffinity(0))
             if threads is None
@@ -182,8 +194,10 @@ class Loader:
 
     def __len__(self) -> int:
         """Batches of an epoch, of each rank, from its start."""
-        step = self.batch_size * self.world_size
-        return self.num_samples // step if self.drop_last else -(-self.num_samples // step)
+        whole, left = divmod(self.num_samples, self.batch_size * self.world_size)
+        own = left * (self.rank + 1) // self.world_size - left * self.rank // self.world_size
+        has_last = own > 0 if self.uneven == "skip" else left > 0
+        return whole + (has_last and not self.drop_last)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """The rest of the epoch; a finished one is followed by the next."""
@@ -203,6 +217,7 @@ class Loader:
             self.rank,
             self.world_size,
             self.drop_last,
+            self.uneven == "skip",
             self.threads,
             self.prefetch,
         )
@@ -216,6 +231,9 @@ class Loader:
             # Before it is handed over: a state taken while it is used continues behind it.
             place.position = min(place.position + step, self.num_samples)
             yield batch
+        if not self.drop_last:
+            # Also where others had the last step to themselves.
+            place.position = self.num_samples
 
     def dataset(self) -> Any:
         """The batches of an epoch as a `torch.utils.data.IterableDataset`.
@@ -229,10 +247,10 @@ class Loader:
 
         return IterableWindows(self)
 
-    @property
-    def meta(self) -> Any:
-        """The cache's metadata in LeRobot's shape."""
-        return self.cache.meta
+    @cached_property
+    def meta(self) -> Meta:
+        """The cache's metadata in LeRobot's shape, with the statistics of what is handed out."""
+        return Meta(self.cache, self.windows)
 
     def _facts(self) -> dict[str, Any]:
         """What must be the same for a state to be continued."""
@@ -283,6 +301,7 @@ class Loader:
             "rank": self.rank,
             "world_size": self.world_size,
             "drop_last": self.drop_last,
+            "uneven": self.uneven,
             "threads": self.threads,
             "prefetch": self.prefetch,
             "pin_memory": self.pin_memory,
@@ -373,6 +392,12 @@ class Windows:
     def tasks(self) -> list[str]:
         """The tasks of all sources, by the numbers of `task_index`."""
         return self._core.tasks
+
+    @cached_property
+    def stats(self) -> dict[str, dict[str, Any]]:
+        """Statistics of what is handed out, in LeRobot's shape: `cache.stats`, but for streams that
+        come in a normal form, which are read for it once."""
+        return self.cache.stats | self.cache._as_arrays(self._core.own_stats())
 
     @cached_property
     def identity(self) -> dict[str, str]:

@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use super::super::LeRobot;
 use super::super::episodes::Integers;
-use super::super::read::{frame_time, frame_times, nanoseconds, stamps as stamps_of};
+use super::super::read::{OUT_OF_TIME, frame_time, frame_times, nanoseconds, stamps as stamps_of};
 use crate::check::codes;
 use crate::check::collect::Collector;
 use crate::check::quaternions::Place;
 use crate::check::stamps;
 use crate::check::values::Part;
-use crate::findings::Finding;
+use crate::findings::{Finding, Level};
 
 /// Stamps that are off by more than this part of a period are a warning.
 const DRIFT_PERIODS: f64 = 0.25;
@@ -23,7 +23,7 @@ const STAMP_ROUNDING: f64 = f32::EPSILON as f64;
 pub(super) struct Clock {
     pub(super) frames: Option<Integers>,
     pub(super) stamps: Option<Vec<f64>>,
-    /// Whether a column was there and could not be read: then the reader has other times, or none.
+    /// Whether the column that the reader takes the time from could not be read.
     pub(super) is_unreadable: bool,
 }
 
@@ -47,8 +47,15 @@ impl Clock {
         let mut found = Vec::new();
         let frames = self.frames(&part.rows);
         if let Some(frames) = frames {
-            found.extend(stamps::check_numbers(frames).into_iter().map(|finding| finding.stream("frame_index")));
+            found.extend(stamps::check_numbers(frames));
+            let time = frame_times(fps);
+            if let Some((sample, frame)) = frames.iter().enumerate().find(|(_, frame)| time(**frame).is_none()) {
+                let text = format!("{frame} in sample {sample}: {OUT_OF_TIME}");
+                found.push(Finding::error(&codes::STAMPS_RANGE, text));
+            }
+            found = found.into_iter().map(|finding| finding.stream("frame_index")).collect();
         }
+        let mut of_stamps = Vec::new();
         let times = self.stamps(&part.rows).unwrap_or_default();
         let raw = self.stamps.as_ref().and_then(|all| all.get(part.rows.clone())).unwrap_or_default();
         if times.len() < raw.len() {
@@ -56,15 +63,17 @@ impl Clock {
             let (first, stamp) = bad().next().unwrap_or((0, &f64::NAN));
             let text =
                 format!("expected times in seconds, {} are none; first in sample {first}: {stamp}", bad().count());
-            found.push(Finding::error(&codes::NOT_FINITE, text).stream("timestamp"));
+            of_stamps.push(Finding::error(&codes::NOT_FINITE, text));
         }
-        found.extend(stamps::check(&times, Some(1e9 / fps)).into_iter().map(|finding| finding.stream("timestamp")));
+        of_stamps.extend(stamps::check(&times, Some(1e9 / fps)));
+        let of_stamps = of_stamps.into_iter().map(|finding| finding.stream("timestamp"));
+        found.extend(of_stamps.map(|finding| if frames.is_some() { without_effect(finding) } else { finding }));
         clocks.episodes += 1;
         if !times.is_empty() {
             clocks.add_drift(part.episode, &times, frames, fps);
         }
         let first = match frames {
-            Some(frames) => frames.first().map(|&frame| frame_time(frame, fps)),
+            Some(frames) => frames.first().and_then(|&frame| frame_time(frame, fps)),
             None => times.first().copied(),
         };
         // Rounded stamps are near 0 as well.
@@ -76,8 +85,17 @@ impl Clock {
     }
 }
 
+/// What is wrong with stamps that are not used: the samples and their times are right all the same.
+fn without_effect(mut finding: Finding) -> Finding {
+    if finding.level == Level::Error {
+        finding.level = Level::Warning;
+        finding.message.push_str("; not used, times come from frame_index");
+    }
+    finding
+}
+
 fn evenly(count: usize, fps: f64) -> impl Iterator<Item = i64> {
-    (0..).take(count).map(frame_times(fps))
+    (0..).take(count).map_while(frame_times(fps))
 }
 
 /// What is said once of all episodes.
@@ -104,7 +122,8 @@ impl Clocks {
         let (off, sample) = match frames {
             Some(frames) => {
                 let expected = frame_times(fps);
-                stamps::drift(times.iter().zip(frames).map(|(&time, &frame)| (time, expected(frame))))
+                // A number that is no time is told by itself.
+                stamps::drift(times.iter().zip(frames).map(|(&time, &frame)| (time, expected(frame).unwrap_or(time))))
             }
             // Without numbers, the rate counts from the first stamp.
             None => stamps::drift(

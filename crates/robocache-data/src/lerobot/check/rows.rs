@@ -210,9 +210,13 @@ impl LeRobot {
         let stamps = has(rows.table, "timestamp").then(read);
         let stamps =
             stamps.and_then(|read| read.map_err(|error| unreadable.push(("timestamp".to_owned(), error))).ok());
-        let is_unreadable = unreadable.iter().any(|(column, _)| ["frame_index", "timestamp"].contains(&&**column));
+        let clock = if has(rows.table, "frame_index") { "frame_index" } else { "timestamp" };
+        let is_unreadable = unreadable.iter().any(|(column, _)| column == clock);
         for (column, error) in unreadable {
-            let finding = finding_of(&self.root, Level::Error, &codes::UNREADABLE_FILE, &error);
+            // The reader does without the others.
+            let is_used = [clock, "episode_index", "task_index"].contains(&&*column);
+            let level = if is_used { Level::Error } else { Level::Warning };
+            let finding = finding_of(&self.root, level, &codes::UNREADABLE_FILE, &error);
             out.findings.push(finding.stream(&column));
         }
         let clock = Clock { frames, stamps, is_unreadable };

@@ -11,7 +11,7 @@ use super::plan::{Plan, Sizes};
 use super::variant::{Mode, Variant, WHOLE_THREADS};
 use super::{Dims, Fuse};
 use crate::cuda::{Finding, Grid, KernelFamily, Launcher};
-use crate::ops::resample::{Dims as StreamDims, Extrapolate, Method, Resample, Scale, strides};
+use crate::ops::resample::{Dims as StreamDims, Extrapolate, Method, Resample, Scale, longest_gap, strides};
 use crate::ops::{FUSE, RESAMPLE};
 use crate::tensor::{DType, TensorRef};
 use crate::{Error, Outputs, Result, ensure};
@@ -218,7 +218,7 @@ fn launch_with<const STREAMS: usize, const SEGMENTS: usize>(
             "expected at most 2^31 samples in a row, got {}",
             dims.samples
         );
-        let max_gap = op.max_gap.unwrap_or(f64::INFINITY);
+        let max_gap = longest_gap(op.max_gap);
         let dtype = op.values.dtype();
         stream.values = op.values.data();
         stream.times = op.times.data();

@@ -1,6 +1,6 @@
 //! `resample` on CUDA: the choice of kernel and tile, and its arguments.
 
-use super::{Dims, Extrapolate, Method, Resample, strides};
+use super::{Dims, Extrapolate, Method, Resample, longest_gap, strides};
 use crate::cuda::{Finding, GpuInfo, Grid, KernelFamily, Launcher, Reporter};
 use crate::tensor::{DType, TensorRef};
 use crate::{Error, Outputs, Result};
@@ -213,7 +213,7 @@ pub(super) fn resample(
     let vectors = dims.width * size / access;
     let plan = Plan::new(dims, vectors, variant, launcher.gpu().info())?;
     let pointer = |tensor: &Option<TensorRef<'_>>| tensor.map_or(std::ptr::null(), |tensor| tensor.data());
-    let max_gap = op.max_gap.unwrap_or(f64::INFINITY);
+    let max_gap = longest_gap(op.max_gap);
     let args = Args {
         values: op.values.data(),
         times: op.times.data(),

@@ -14,6 +14,8 @@ pub(in crate::ops) trait Stamp: Copy + PartialOrd + Display + Send + Sync + 'sta
     fn is_nan(self) -> bool;
     /// Seconds over which this type cannot tell one second from the next, if there is such a size.
     const COARSE: Option<Self>;
+    /// Whether the difference of two stamps can be infinite.
+    const OVERFLOWS: bool = true;
     fn magnitude(self) -> Self;
     /// Whether `later - earlier`, never negative, is more than `seconds`.
     fn exceeds(earlier: Self, later: Self, seconds: f64) -> bool;
@@ -30,6 +32,7 @@ pub(in crate::ops) trait Stamp: Copy + PartialOrd + Display + Send + Sync + 'sta
 
 impl Stamp for i64 {
     const COARSE: Option<Self> = None;
+    const OVERFLOWS: bool = false;
     fn is_finite(self) -> bool {
         true
     }
@@ -257,7 +260,14 @@ pub(in crate::ops) enum Pick {
 pub(in crate::ops) struct Rules {
     pub(in crate::ops) method: Method,
     pub(in crate::ops) extrapolate: Extrapolate,
+    /// Seconds; infinite where nobody asks.
     pub(in crate::ops) max_gap: f64,
+}
+
+/// The longest gap that is valid. Where none is too long, one that the stamps' type has no number for still is: no
+/// weight can be made of it.
+pub(in crate::ops) fn longest_gap(max_gap: Option<f64>) -> f64 {
+    max_gap.unwrap_or(f64::INFINITY).min(f64::MAX)
 }
 
 impl Rules {
@@ -285,7 +295,8 @@ impl Rules {
             // What is made of the two samples is not decided here.
             _ => Pick::Blend(before, after),
         };
-        (pick, self.max_gap == f64::INFINITY || !S::exceeds(earlier, later, self.max_gap))
+        let is_any = if S::OVERFLOWS { f64::INFINITY } else { f64::MAX };
+        (pick, self.max_gap >= is_any || !S::exceeds(earlier, later, self.max_gap))
     }
 
     #[inline(never)]

@@ -45,6 +45,11 @@ impl Method {
         matches!(self, Self::Nearest | Self::Previous | Self::Next)
     }
 
+    /// Whether samples have a normal form, which is what a target at a stamp gives: unit length, an angle in [−π, π).
+    pub fn has_normal_form(self) -> bool {
+        matches!(self, Self::Slerp | Self::Angle | Self::Rot6d)
+    }
+
     /// Whether a straight line goes on where the samples end.
     pub fn extrapolates(self) -> bool {
         matches!(self, Self::Linear | Self::Cubic)
@@ -141,7 +146,7 @@ impl Methods {
     }
 
     /// Every method that is used.
-    pub(crate) fn each(&self) -> impl Iterator<Item = Method> + '_ {
+    pub fn each(&self) -> impl Iterator<Item = Method> + '_ {
         let (one, ranges) = match self {
             Self::One(method) => (Some(*method), &[][..]),
             Self::Ranges(ranges) => (None, &ranges[..]),

@@ -20,7 +20,7 @@ pub(in crate::ops) use super::rows::{Batch, are_lengths, strides};
 pub(in crate::ops) use cpu::{Destination, StreamJob, age_of, run_jobs, stream_job};
 pub(crate) use cuda::{KERNELS, describe as describe_finding};
 pub(in crate::ops) use cuda::{STAMPS, flags_of, stamp_number};
-pub(in crate::ops) use locate::{Pick, Rules, Stamp, Stamps};
+pub(in crate::ops) use locate::{Pick, Rules, Stamp, Stamps, longest_gap};
 pub(in crate::ops) use rows::Rows;
 
 use crate::cuda::Launcher;
@@ -152,7 +152,7 @@ impl<'a> Resample<'a> {
 
     /// What decides about a target; without `valid` nobody asks for gaps.
     pub(in crate::ops) fn rules(&self, method: Method, ignore_gaps: bool) -> Rules {
-        let max_gap = self.max_gap.filter(|_| !ignore_gaps).unwrap_or(f64::INFINITY);
+        let max_gap = if ignore_gaps { f64::INFINITY } else { longest_gap(self.max_gap) };
         Rules { method, extrapolate: self.extrapolate, max_gap }
     }
 }
