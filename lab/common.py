@@ -262,6 +262,7 @@ class Record:
     def __post_init__(self) -> None:
         self.machine = machine()
         self.versions = versions()
+        self.git = git()
         gpu = self.machine["gpu"]
         self.name = gpu["name"] if gpu and self.args.device == "cuda" else self.machine["cpu"]
         cores = self.machine["cores"]
@@ -301,7 +302,7 @@ class Record:
             "benchmark": self.benchmark,
             "date": self.date,
             "command": command_line(),
-            "git": git(),
+            "git": self.git,
             "quiet": quiet,
             "machine": self.machine,
             "versions": self.versions,

@@ -41,7 +41,7 @@ fn steps(workspace: &Workspace, tests: bool, report: &mut Report) {
         report.step("ruff", || checks::ruff(workspace, venv));
         report.step("mypy", || checks::mypy(workspace, venv));
         report.step("stubs", || checks::stubtest(workspace, venv));
-        report.step("kernels", || kernels::compile(workspace, venv, &[]));
+        report.step("kernels", || kernels::compile(workspace, venv, &kernels::USUAL));
     }
     if tests {
         test::rust_tests(workspace, venv.as_ref(), report);

@@ -7,6 +7,7 @@ mod checks;
 mod ci;
 mod coverage;
 mod files;
+mod fuzz;
 mod kernels;
 mod lcov;
 mod llvm;
@@ -30,9 +31,9 @@ Tasks of the RoboCache workspace
         extension into it, and runs the Rust and the Python tests.
   cargo xtask ci [--no-test]
         The checks of the tree, fmt, clippy, docs, ruff, mypy, stubs and kernels, then the tests.
-  cargo xtask kernels [ARCH...]
-        Compiles every CUDA kernel with the NVRTC of target/venv, for all architectures or those
-        named (such as 90); fails on spills. The table is target/kernels.txt. Needs no GPU.
+  cargo xtask kernels [--all | ARCH...]
+        Compiles every CUDA kernel with the NVRTC of target/venv, for sm_80 and sm_90, all architectures
+        or those named (such as 75); fails on spills. The table is target/kernels.txt. Needs no GPU.
   cargo xtask gpu-bundle [--python 3.12] [--cubins ARCH] [DIR]
         Packs package, tests, lab and data into DIR (target/gpu-bundle) for a GPU machine without
         Rust and network; there, `run.sh OUTDIR` runs the tests. Packages that may be missing
@@ -40,6 +41,9 @@ Tasks of the RoboCache workspace
         along compiled for it.
   cargo xtask coverage [--install-tools] [--html] [-- PYTEST ARGS]
         Line coverage of the Rust code under the Rust and the Python tests; fails under 80 %.
+  cargo xtask fuzz [--minutes N] [TARGET...]
+        Runs the fuzz targets, or those named, for N minutes (5) each; fails on a crash. What it finds is
+        in target/fuzz. Needs a nightly toolchain, and is an error without.
   cargo xtask lab NAME [ARGS]
         Runs lab/NAME.py with the freshly built extension.
   cargo xtask py [ARGS]
@@ -82,6 +86,7 @@ fn dispatch(args: &[String]) -> Result<Outcome, String> {
         "kernels" => kernels::command(&Workspace::find()?, rest),
         "gpu-bundle" => bundle::command(&Workspace::find()?, rest),
         "coverage" => coverage::command(&Workspace::find()?, rest),
+        "fuzz" => fuzz::command(&Workspace::find()?, rest),
         "lab" => python::lab(&Workspace::find()?, rest),
         "py" => python::interpreter(&Workspace::find()?, rest),
         other => Err(format!("unknown task '{other}'; `cargo xtask help` lists the tasks")),

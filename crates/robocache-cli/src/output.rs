@@ -1,9 +1,11 @@
 //! What commands print: tables for people, JSON for machines.
 
 use std::io::{ErrorKind as IoErrorKind, IsTerminal, Write};
+use std::path::Path;
 
+pub(crate) use robocache::printable;
 use robocache::{Error, ErrorKind, Result};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// The widest line for people.
 pub(crate) const WIDTH: usize = 80;
@@ -207,18 +209,9 @@ pub(crate) fn plural(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// Text from a file as a terminal may see it: nothing in it moves the cursor or turns the line.
-pub(crate) fn printable(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for letter in text.chars() {
-        let turns = matches!(letter, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        if letter.is_control() || turns {
-            safe.extend(letter.escape_default());
-        } else {
-            safe.push(letter);
-        }
-    }
-    safe
+/// A path in JSON, which holds text only: U+FFFD stands for bytes that are none.
+pub(crate) fn json_path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
 }
 
 /// Text of at most `width` characters.
@@ -275,8 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn text_from_files_is_harmless_and_short() {
-        assert_eq!(printable("a\x1b[2Jb\n\u{202e}c é"), "a\\u{1b}[2Jb\\n\\u{202e}c é");
+    fn long_text_is_shortened() {
         assert_eq!(
             [shorten("abcdef", 6), shorten("abcdefg", 6), shorten("ab cdefg", 6)],
             ["abcdef", "abc...", "ab..."]

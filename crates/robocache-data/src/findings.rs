@@ -3,7 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use robocache::{printable, shown_path};
+use serde::{Serialize, Serializer};
 
 use crate::check::Code;
 
@@ -42,6 +43,7 @@ pub struct Finding {
     /// The name of the stream.
     pub stream: Option<String>,
     /// The file, as the dataset names it.
+    #[serde(serialize_with = "as_text")]
     pub path: Option<PathBuf>,
     /// What was expected, what came.
     pub message: String,
@@ -82,8 +84,9 @@ impl Finding {
     /// The place in words: episode, stream, file.
     pub fn place(&self) -> String {
         let episode = self.episode.map(|index| format!("episode {index}"));
-        let path = self.path.as_ref().map(|path| path.display().to_string());
-        let parts: Vec<_> = [episode, self.stream.clone(), path].into_iter().flatten().collect();
+        let stream = self.stream.as_deref().map(printable);
+        let path = self.path.as_deref().map(shown_path);
+        let parts: Vec<_> = [episode, stream, path].into_iter().flatten().collect();
         parts.join(", ")
     }
 }
@@ -95,8 +98,13 @@ impl fmt::Display for Finding {
         if !place.is_empty() {
             write!(f, "{place}: ")?;
         }
-        f.write_str(&self.message)
+        f.write_str(&printable(&self.message))
     }
+}
+
+/// A path in JSON, which holds text only: U+FFFD stands for bytes that are none.
+fn as_text<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
+    path.as_deref().map(Path::to_string_lossy).serialize(serializer)
 }
 
 /// All that a check found.

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::findings::{Checked, Finding, Progress};
 use crate::frames::Frames;
+use crate::limits::file_error;
+use crate::source::{ensure_path, is_nothing};
 use crate::{Limits, lerobot};
 
 /// What a stream records.
@@ -266,9 +268,11 @@ impl Dataset {
     }
 
     fn open_anyway(path: &Path, limits: &Limits) -> Result<(Self, Option<Error>)> {
-        if !path.exists() {
-            return Err(Error::new(ErrorKind::FileError, "there is no such file or folder").path(path));
-        }
+        ensure_path(path, "source")?;
+        path.metadata().map_err(|error| {
+            let what = if is_nothing(&error) { "there is no such file or folder" } else { "cannot open the dataset" };
+            file_error(path, what, error)
+        })?;
         if lerobot::is_dataset(path)? {
             let (source, refusal) = lerobot::open(path, limits)?;
             return Ok((Self { source: Box::new(source) }, refusal));
@@ -390,9 +394,7 @@ impl Dataset {
         let mut sum = 0;
         for path in files {
             sum = crc32c::crc32c_append(sum, path.as_os_str().as_encoded_bytes());
-            if path.exists() {
-                sum = crc32c::crc32c_append(sum, &crate::source::fingerprint(&path)?);
-            }
+            sum = crc32c::crc32c_append(sum, &crate::source::fingerprint(&path)?);
         }
         Ok(format!("{sum:08x}"))
     }

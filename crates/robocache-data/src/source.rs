@@ -1,26 +1,87 @@
 //! Files of a dataset: regular files, or links to them.
 
+use std::ffi::OsString;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use robocache::{Error, ErrorKind, Result};
+use robocache::{Error, ErrorKind, Result, ensure};
 
 use crate::limits::file_error;
 
+/// An empty path would be the current folder.
+pub(crate) fn ensure_path(path: &Path, argument: &'static str) -> Result<()> {
+    ensure!(!path.as_os_str().is_empty(), argument, "expected a path, got an empty one");
+    Ok(())
+}
+
+/// What lies at a path, be it a link that leads nowhere; `None` where nothing does.
+pub(crate) fn look(path: &Path) -> Result<Option<Metadata>> {
+    match before(path, Operation::Look).and_then(|()| path.symlink_metadata()) {
+        Ok(metadata) => Ok(Some(metadata)),
+        Err(error) if is_nothing(&error) => Ok(None),
+        Err(error) => Err(file_error(path, "cannot open", error)),
+    }
+}
+
+/// Whether a path leads to nothing, as far as the system tells.
+pub(crate) fn is_nothing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// The entries of a folder: their names and paths.
+pub(crate) fn list(folder: &Path) -> Result<Vec<(OsString, PathBuf)>> {
+    let read = || -> io::Result<_> {
+        before(folder, Operation::List)?;
+        std::fs::read_dir(folder)?.map(|entry| entry.map(|entry| (entry.file_name(), entry.path()))).collect()
+    };
+    read().map_err(|error| file_error(folder, "cannot list the folder", error))
+}
+
 /// Opens a regular file to be read.
 pub(crate) fn open_regular(path: &Path) -> Result<(File, Metadata)> {
-    let cannot = |error| file_error(path, "cannot open", error);
+    let is_other = |metadata: &Metadata| !metadata.is_file();
+    let cannot = |error| match path.metadata() {
+        // A socket cannot be opened at all.
+        Ok(metadata) if is_other(&metadata) && !metadata.is_dir() => not_regular(path, &metadata),
+        _ => file_error(path, "cannot open", error),
+    };
     // A pipe without a writer would block the open for ever.
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(cannot)?;
+    let open = || OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    let file = before(path, Operation::Open).and_then(|()| open()).map_err(cannot)?;
     let metadata = file.metadata().map_err(cannot)?;
-    if !metadata.is_file() {
-        let what = if metadata.is_dir() { "a folder" } else { "a pipe or a device" };
-        return Err(Error::new(ErrorKind::FileError, format!("expected a regular file, got {what}")).path(path));
-    }
-    Ok((file, metadata))
+    if is_other(&metadata) { Err(not_regular(path, &metadata)) } else { Ok((file, metadata)) }
 }
+
+#[cold]
+fn not_regular(path: &Path, metadata: &Metadata) -> Error {
+    let what = if metadata.is_dir() { "a folder" } else { "a pipe, a socket or a device" };
+    Error::new(ErrorKind::FileError, format!("expected a regular file, got {what}")).path(path)
+}
+
+/// Ways in which a path is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// What lies there.
+    Look,
+    /// To open a file.
+    Open,
+    /// To list a folder.
+    List,
+    /// To read bytes of an open file.
+    #[cfg(test)]
+    Read,
+}
+
+#[cfg(not(test))]
+#[expect(clippy::unnecessary_wraps, reason = "tests have it fail")]
+fn before(_: &Path, _: Operation) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(test)]
+use self::faults::before;
 
 /// The number that the system gave the cause of an error.
 pub(crate) fn cause(error: &Error) -> Option<i32> {
@@ -34,18 +95,23 @@ pub(crate) fn cause(error: &Error) -> Option<i32> {
     None
 }
 
-/// Whether the file is to blame. What a disk or a poor process cannot read now may be read another
-/// time.
+/// Whether the file is to blame: there is none, or what is there is no file or damaged. What a disk, a poor
+/// process or a lack of rights keeps from being read now may be read another time.
 pub(crate) fn is_lasting(error: &Error) -> bool {
-    use libc::{EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENXIO, EPERM};
+    use libc::{EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR};
     match error.kind() {
         ErrorKind::OutOfMemory | ErrorKind::Interrupted => false,
         // What the readers say themselves has no number.
-        ErrorKind::FileError => cause(error).is_none_or(|number| {
-            [EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENXIO, EPERM].contains(&number)
-        }),
+        ErrorKind::FileError => {
+            cause(error).is_none_or(|number| [EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR].contains(&number))
+        }
         _ => true,
     }
+}
+
+/// Whether it is the rights that are lacking.
+pub(crate) fn is_denied(error: &Error) -> bool {
+    cause(error).is_some_and(|number| [libc::EACCES, libc::EPERM].contains(&number))
 }
 
 /// A regular file that is read by position; the one way in which the readers read.
@@ -53,12 +119,19 @@ pub(crate) fn is_lasting(error: &Error) -> bool {
 pub(crate) struct RegularFile {
     file: File,
     metadata: Metadata,
+    #[cfg(test)]
+    path: PathBuf,
 }
 
 impl RegularFile {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let (file, metadata) = open_regular(path)?;
-        Ok(Self { file, metadata })
+        Ok(Self {
+            file,
+            metadata,
+            #[cfg(test)]
+            path: path.to_path_buf(),
+        })
     }
 
     /// As it was when the file was opened.
@@ -69,7 +142,7 @@ impl RegularFile {
     /// Reads some bytes, as many as the system likes; 0 at the end.
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         #[cfg(test)]
-        let buffer = faults::before_read(buffer)?;
+        let buffer = faults::before_read(&self.path, buffer)?;
         self.file.read_at(buffer, at)
     }
 
@@ -115,9 +188,12 @@ impl RegularFile {
 /// Bytes at both ends of a file that are looked at.
 const END: u64 = 4096;
 
-/// Size, time and both ends of a file.
+/// Size, time and both ends of a file; nothing where there is no file.
 pub(crate) fn fingerprint(path: &Path) -> Result<Vec<u8>> {
-    let file = RegularFile::open(path)?;
+    let file = match RegularFile::open(path) {
+        Err(error) if is_lasting(&error) => return Ok(Vec::new()),
+        file => file?,
+    };
     let metadata = file.metadata();
     let size = metadata.len();
     let mut seen = Vec::new();
@@ -138,6 +214,10 @@ pub(crate) fn fingerprint(path: &Path) -> Result<Vec<u8>> {
 pub(crate) mod faults {
     use std::cell::Cell;
     use std::io;
+    use std::path::{Path, PathBuf};
+    use std::sync::Mutex;
+
+    use super::Operation;
 
     /// How reads go wrong.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,7 +244,26 @@ pub(crate) mod faults {
         (done, READS.get())
     }
 
-    pub(super) fn before_read(buffer: &mut [u8]) -> io::Result<&mut [u8]> {
+    /// What fails for all threads: below a path, this operation, with this number.
+    static BLOCKED: Mutex<Vec<(PathBuf, Operation, i32)>> = Mutex::new(Vec::new());
+
+    /// Does work while an operation on all that lies at or below a path fails.
+    pub(crate) fn while_blocked<T>(path: &Path, operation: Operation, number: i32, work: impl FnOnce() -> T) -> T {
+        let row = (path.to_path_buf(), operation, number);
+        BLOCKED.lock().unwrap().push(row.clone());
+        let done = work();
+        BLOCKED.lock().unwrap().retain(|other| *other != row);
+        done
+    }
+
+    pub(super) fn before(path: &Path, operation: Operation) -> io::Result<()> {
+        let blocked = BLOCKED.lock().unwrap();
+        let found = blocked.iter().find(|(below, other, _)| *other == operation && path.starts_with(below));
+        found.map_or(Ok(()), |(_, _, number)| Err(io::Error::from_raw_os_error(*number)))
+    }
+
+    pub(super) fn before_read<'b>(path: &Path, buffer: &'b mut [u8]) -> io::Result<&'b mut [u8]> {
+        before(path, Operation::Read)?;
         let number = READS.get();
         READS.set(number + 1);
         match FAULT.get() {

@@ -7,6 +7,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 use robocache::{DType, Memory, OutputSpec, Tensor};
 
+use crate::numpy;
+
 /// Owns a tensor for NumPy, or shares it with others that read it.
 #[pyclass(frozen, module = "robocache")]
 struct Owner {
@@ -59,7 +61,7 @@ pub(crate) fn from_memory<'py>(py: Python<'py>, spec: &OutputSpec, memory: Memor
     static FROM_BUFFER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let (layout, dtype) = (spec.layout, spec.dtype);
     let dtype_of = match dtype {
-        DType::BF16 => py.import("ml_dtypes")?.getattr("bfloat16")?,
+        DType::BF16 => numpy::bfloat16(py)?,
         _ => dtype.name().into_pyobject(py)?.into_any(),
     };
     // All of the memory, whose sizes are few: ctypes makes a class for each.

@@ -1,13 +1,14 @@
 //! Caches, as Python sees them.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple};
-use robocache::{DType, Error, Result, Tensor};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+use robocache::{DType, Error, Result, Tensor, shown_path};
 use robocache_data::cache::{self as data, CachedStream, Choice, Encoding, Images, IngestOptions, Summary};
 use robocache_data::{Interpolation, Limits, Progress, Span};
 
@@ -31,8 +32,8 @@ pub(crate) fn open_cache(py: Python<'_>, path: PathBuf) -> PyResult<Cache> {
 impl Cache {
     /// Where it lies.
     #[getter]
-    fn path(&self) -> String {
-        self.inner.path().to_string_lossy().into_owned()
+    fn path(&self) -> &OsStr {
+        self.inner.path().as_os_str()
     }
 
     /// Whether everything that was planned is there.
@@ -57,7 +58,7 @@ impl Cache {
         let sources = PyList::empty(py);
         for source in self.inner.sources() {
             let dict = PyDict::new(py);
-            dict.set_item("path", source.path.to_string_lossy())?;
+            dict.set_item("path", source.path.as_os_str())?;
             dict.set_item("format", &source.format)?;
             dict.set_item("tag", &source.tag)?;
             dict.set_item("fps", source.rate)?;
@@ -101,7 +102,7 @@ impl Cache {
 
     fn __repr__(&self) -> String {
         let (episodes, streams) = (self.inner.len(), self.inner.streams().len());
-        format!("<cache: {episodes} episodes, {streams} streams ({})>", self.inner.path().display())
+        format!("<cache: {episodes} episodes, {streams} streams ({})>", shown_path(self.inner.path()))
     }
 }
 
@@ -176,6 +177,10 @@ impl CacheEpisode {
         Ok(Self { inner: Arc::clone(inner), place, info })
     }
 
+    fn find(&self, name: &Bound<'_, PyString>) -> Result<usize> {
+        self.inner.stream(&options::key(name)?)
+    }
+
     fn stream(&self, stream: usize) -> CacheStream {
         CacheStream { inner: Arc::clone(&self.inner), episode: self.place, stream }
     }
@@ -223,8 +228,8 @@ impl CacheEpisode {
         Ok(streams)
     }
 
-    fn __getitem__(&self, py: Python<'_>, name: &str) -> PyResult<CacheStream> {
-        let stream = self.inner.stream(name).map_err(|error| errors::unknown_key(py, &error))?;
+    fn __getitem__(&self, py: Python<'_>, name: &Bound<'_, PyString>) -> PyResult<CacheStream> {
+        let stream = self.find(name).map_err(|error| errors::unknown_key(py, &error))?;
         Ok(self.stream(stream))
     }
 
@@ -233,10 +238,10 @@ impl CacheEpisode {
     fn get<'py>(
         &self,
         py: Python<'py>,
-        name: &str,
+        name: &Bound<'py, PyString>,
         default: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        match self.inner.stream(name) {
+        match self.find(name) {
             Ok(stream) => Ok(Some(Bound::new(py, self.stream(stream))?.into_any())),
             Err(_) => Ok(default),
         }
@@ -261,8 +266,8 @@ impl CacheEpisode {
         self.inner.streams().len()
     }
 
-    fn __contains__(&self, name: &str) -> bool {
-        self.inner.stream(name).is_ok()
+    fn __contains__(&self, name: &Bound<'_, PyString>) -> bool {
+        self.find(name).is_ok()
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

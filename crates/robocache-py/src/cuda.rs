@@ -137,14 +137,15 @@ fn current_cupy_stream(object: &Bound<'_, PyAny>) -> Result<usize> {
 /// A new CuPy array for an output.
 pub(crate) fn allocate_cupy<'py>(
     py: Python<'py>,
+    op: &'static str,
     spec: &OutputSpec,
     like: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
     if spec.dtype == DType::BF16 {
-        let error = Error::unsupported("values", "CuPy has no bfloat16");
+        let error = Error::unsupported(spec.name, "CuPy has no bfloat16").op(op);
         return Err(errors::to_python(py, &error));
     }
-    let module = cupy(like).map_err(|error| errors::to_python(py, &error))?;
+    let module = cupy(like).map_err(|error| errors::to_python(py, &error.op(op)))?;
     module.call_method1("empty", (PyTuple::new(py, spec.layout.shape())?, spec.dtype.name()))
 }
 

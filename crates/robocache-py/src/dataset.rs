@@ -11,12 +11,12 @@ use pyo3::exceptions::{PyIndexError, PyOverflowError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::slice::PySliceIndices;
-use pyo3::types::{PyDict, PyList, PySlice};
-use robocache::{Context, Error, ErrorKind, Tensor};
+use pyo3::types::{PyDict, PyList, PySlice, PyString};
+use robocache::{Context, Error, ErrorKind, Tensor, shown_path};
 use robocache_data::{Level, Limits, Progress, Samples, Values};
 
 pub(crate) use self::info::{EpisodeInfo, Finding, StreamInfo, method};
-use crate::{array, enter, errors};
+use crate::{array, enter, errors, options};
 
 const _: () = assert!(Level::Error as u8 > Level::Warning as u8, "the worst first");
 
@@ -142,7 +142,7 @@ impl Dataset {
 
     fn __repr__(&self) -> String {
         let (format, episodes, streams) = (self.inner.format(), self.inner.len(), self.inner.streams().len());
-        format!("<{format}: {episodes} episodes, {streams} streams ({})>", self.path.display())
+        format!("<{format}: {episodes} episodes, {streams} streams ({})>", shown_path(&self.path))
     }
 }
 
@@ -246,8 +246,8 @@ impl Episode {
         Ok(streams)
     }
 
-    fn __getitem__(&self, py: Python<'_>, name: &str) -> PyResult<Stream> {
-        match self.inner.stream(name) {
+    fn __getitem__(&self, py: Python<'_>, name: &Bound<'_, PyString>) -> PyResult<Stream> {
+        match self.find(name) {
             Ok(stream) => Ok(self.stream(stream)),
             Err(error) if error.kind() == ErrorKind::InvalidArgument => Err(errors::unknown_key(py, &error.op(OP))),
             // A stream that is left out says why.
@@ -260,10 +260,10 @@ impl Episode {
     fn get<'py>(
         &self,
         py: Python<'py>,
-        name: &str,
+        name: &Bound<'py, PyString>,
         default: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        match self.inner.stream(name) {
+        match self.find(name) {
             Ok(stream) => Ok(Some(Bound::new(py, self.stream(stream))?.into_any())),
             Err(_) => Ok(default),
         }
@@ -288,8 +288,8 @@ impl Episode {
         self.inner.streams().len()
     }
 
-    fn __contains__(&self, name: &str) -> bool {
-        self.inner.stream(name).is_ok()
+    fn __contains__(&self, name: &Bound<'_, PyString>) -> bool {
+        self.find(name).is_ok()
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -303,6 +303,10 @@ impl Episode {
 }
 
 impl Episode {
+    fn find(&self, name: &Bound<'_, PyString>) -> robocache::Result<usize> {
+        self.inner.stream(&options::key(name)?)
+    }
+
     fn stream(&self, stream: usize) -> Stream {
         let inner = Arc::clone(&self.inner);
         Stream { inner, episode: self.place, stream, samples: PyOnceLock::new(), values: PyOnceLock::new() }

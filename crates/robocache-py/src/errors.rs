@@ -1,5 +1,7 @@
 //! Engine errors as Python exceptions.
 
+use std::path::Path;
+
 use pyo3::exceptions::{PyKeyboardInterrupt, PyMemoryError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
@@ -50,7 +52,7 @@ fn make<'py>(py: Python<'py>, class: &Bound<'py, PyType>, error: &Error) -> PyRe
     let place = PyDict::new(py);
     place.set_item("op", error.op_name())?;
     place.set_item("argument", error.argument_name())?;
-    place.set_item("path", error.file().map(|path| path.to_string_lossy().into_owned()))?;
+    place.set_item("path", error.file().map(Path::as_os_str))?;
     class.call((error.to_string(),), Some(&place))
 }
 

@@ -28,7 +28,8 @@ impl<'py> Told<'py> {
         let parts = torch_op::parts_of(stream)
             .ok_or_else(|| Error::invalid("streams", "expected a Stream that was made by its own class"))?;
         let text = |name: Borrowed<'_, '_, PyAny>| {
-            let refused = || Error::invalid("name", format!("expected text, got {}", options::type_name(&name)));
+            let refused =
+                || Error::invalid("name", format!("expected Unicode text, got {}", options::type_name(&name)));
             name.extract().map_err(|_| refused())
         };
         Ok(Self {

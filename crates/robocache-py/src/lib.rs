@@ -21,11 +21,13 @@ mod torch;
 mod torch_op;
 mod voxelize;
 
+use std::ffi::OsString;
+
 use pyo3::prelude::*;
 
 /// Runs the command line with the arguments of `sys.argv`; returns the exit code.
 #[pyfunction]
-fn command_line(py: Python<'_>, arguments: Vec<String>) -> i32 {
+fn command_line(py: Python<'_>, arguments: Vec<OsString>) -> i32 {
     cuda::search_wheels(py);
     dataset::search_ffmpeg(py);
     py.detach(|| robocache_cli::main(arguments))

@@ -3,6 +3,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+use pyo3::exceptions::PyImportError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -160,9 +161,15 @@ fn dtype_of(argument: &'static str, array: &Bound<'_, PyAny>, interface: &ArrayI
     Ok(dtype)
 }
 
-/// A new array for an output. `like` lends its dtype where NumPy has none of that name.
+/// NumPy's bfloat16, which the package `ml_dtypes` brings.
+pub(crate) fn bfloat16(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    py.import("ml_dtypes")?.getattr("bfloat16")
+}
+
+/// A new array for an output of an op. `like` lends its dtype where NumPy has none of that name.
 pub(crate) fn allocate<'py>(
     py: Python<'py>,
+    op: &'static str,
     spec: &OutputSpec,
     like: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
@@ -172,9 +179,18 @@ pub(crate) fn allocate<'py>(
     if spec.dtype == DType::BF16 {
         let dtype = match like.getattr("dtype") {
             Ok(dtype) if is_array(like) && dtype.str()? == DType::BF16.name() => dtype,
-            _ => py.import("ml_dtypes")?.getattr("bfloat16")?,
+            _ => bfloat16(py).map_err(|error| without_bfloat16(py, op, spec, error))?,
         };
         return empty.call1((shape, dtype));
     }
     empty.call1((shape, spec.dtype.name()))
+}
+
+/// Says which package is missing.
+fn without_bfloat16(py: Python<'_>, op: &'static str, spec: &OutputSpec, error: PyErr) -> PyErr {
+    if !error.is_instance_of::<PyImportError>(py) {
+        return error;
+    }
+    let text = "bfloat16 arrays of NumPy need the package ml_dtypes: pip install ml_dtypes";
+    errors::to_python(py, &Error::unsupported(spec.name, text).op(op))
 }

@@ -1,11 +1,20 @@
 //! Small options: numbers, names, devices and budgets.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyFloat, PyList, PyString, PyTuple};
+use pyo3::types::{PyFloat, PyInt, PyList, PyString, PyTuple};
+use robocache::ops::Number;
 use robocache::plan::Budget;
 use robocache::{DType, Device, Error, ErrorKind, Result};
+
+/// Whether an object is a switch: one of Python's or of NumPy's.
+fn is_switch(value: &Bound<'_, PyAny>) -> bool {
+    // Most are numbers of Python's, which saves the question.
+    let is_number = value.is_exact_instance_of::<PyFloat>() || value.is_exact_instance_of::<PyInt>();
+    !is_number && value.extract::<bool>().is_ok()
+}
 
 /// Reads a switch.
 pub(crate) fn flag(argument: &'static str, value: Option<&Bound<'_, PyAny>>, default: bool) -> Result<bool> {
@@ -27,10 +36,28 @@ pub(crate) fn seconds(argument: &'static str, value: Option<&Bound<'_, PyAny>>) 
 /// Reads a number.
 pub(crate) fn number(argument: &'static str, value: &Bound<'_, PyAny>) -> Result<f64> {
     let refused = || Error::invalid(argument, format!("expected a number, got {}", type_name(value)));
-    if value.is_instance_of::<PyBool>() || value.is_instance_of::<PyString>() {
+    if is_switch(value) || value.is_instance_of::<PyString>() {
         return Err(refused());
     }
     value.extract::<f64>().map_err(|_| refused())
+}
+
+/// Reads a number of which integers stay exact.
+pub(crate) fn exact_number(argument: &'static str, value: &Bound<'_, PyAny>) -> Result<Number> {
+    if !is_switch(value)
+        && let Ok(whole) = value.call_method0("__index__").and_then(|index| index.extract::<i128>())
+    {
+        return Ok(whole.into());
+    }
+    // Integers of more bits than that are larger than what any integer dtype holds, rounded or not.
+    number(argument, value).map(Number::Real)
+}
+
+/// Reads the name of a stream. Python's texts may hold half a surrogate pair, which no name has.
+pub(crate) fn key<'a>(name: &'a Bound<'_, PyString>) -> Result<Cow<'a, str>> {
+    name.to_cow().map_err(|_| {
+        Error::invalid("stream", format!("there is no {:?}, which is no Unicode text", name.to_string_lossy()))
+    })
 }
 
 /// Reads three numbers, or one that stands for all three where `one` says so.
@@ -59,7 +86,7 @@ pub(crate) fn whole(argument: &'static str, value: &Bound<'_, PyAny>, least: usi
         let text = value.repr().map_or_else(|_| type_name(value), |text| text.to_string_lossy().into_owned());
         Error::invalid(argument, format!("expected a whole number from {least} on, got {text}"))
     };
-    if value.is_instance_of::<PyBool>() {
+    if is_switch(value) {
         return Err(refused());
     }
     let index = value.call_method0("__index__").map_err(|_| refused())?;
@@ -130,7 +157,7 @@ pub(crate) fn budget(value: Option<&Bound<'_, PyAny>>) -> Result<Option<Budget>>
     let Some(value) = value else {
         return Ok(None);
     };
-    if !value.is_instance_of::<PyBool>()
+    if !is_switch(value)
         && let Ok(bytes) = value.extract::<u64>()
         && bytes > 0
     {

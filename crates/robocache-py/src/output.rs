@@ -33,13 +33,14 @@ pub(crate) fn run<'py, O: Op>(
         let (object, zeroed) = match in_kept_memory(py, spec, like, device) {
             Some(made) => made,
             None => {
-                let made = stream.during(like, || allocate(py, spec, like, device)).map_err(|error| {
-                    if errors::is_out_of_memory(py, &error) {
-                        fail(errors::from_python(py, ErrorKind::OutOfMemory, spec.name, &error))
-                    } else {
-                        error
-                    }
-                })?;
+                let made =
+                    stream.during(like, || allocate(py, prepared.name(), spec, like, device)).map_err(|error| {
+                        if errors::is_out_of_memory(py, &error) {
+                            fail(errors::from_python(py, ErrorKind::OutOfMemory, spec.name, &error))
+                        } else {
+                            error
+                        }
+                    })?;
                 (made, false)
             }
         };
@@ -104,11 +105,17 @@ fn in_kept_memory<'py>(
     Some((adopt(memory)?, zeroed))
 }
 
-fn allocate<'py>(py: Python<'py>, spec: &OutputSpec, like: &Input<'py>, device: Device) -> PyResult<Bound<'py, PyAny>> {
+fn allocate<'py>(
+    py: Python<'py>,
+    op: &'static str,
+    spec: &OutputSpec,
+    like: &Input<'py>,
+    device: Device,
+) -> PyResult<Bound<'py, PyAny>> {
     match (like.framework, Torch::loaded(py)) {
         (Framework::Torch, Some(torch)) => torch.allocate(spec, like),
-        (Framework::DlPack, _) if device != Device::Cpu => cuda::allocate_cupy(py, spec, &like.object),
-        _ => numpy::allocate(py, spec, &like.object),
+        (Framework::DlPack, _) if device != Device::Cpu => cuda::allocate_cupy(py, op, spec, &like.object),
+        _ => numpy::allocate(py, op, spec, &like.object),
     }
 }
 

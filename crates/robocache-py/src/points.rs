@@ -68,18 +68,20 @@ pub(crate) fn transform_points<'py>(
 
 /// The mask of `robocache.crop_box`, or with `compact` `(points, index, kept)` of full length.
 #[pyfunction]
-#[pyo3(signature = (points, low, high, *, lengths=None, compact=false, out=None, device=None, stream=None, check=true))]
+#[pyo3(signature = (points, low, high, *, lengths=None, compact=None, out=None, device=None, stream=None, check=None),
+    text_signature = "(points, low, high, *, lengths=None, compact=False, out=None, device=None, stream=None, \
+    check=True)")]
 #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn crop_box<'py>(
     points: &Bound<'py, PyAny>,
     low: &Bound<'py, PyAny>,
     high: &Bound<'py, PyAny>,
     lengths: Option<&Bound<'py, PyAny>>,
-    compact: bool,
+    compact: Option<&Bound<'py, PyAny>>,
     out: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
-    check: bool,
+    check: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = points.py();
     let fail = |error: Error| errors::to_python(py, &error.op(CropBox::NAME));
@@ -93,8 +95,8 @@ pub(crate) fn crop_box<'py>(
             low: options::three_numbers("low", low, false)?,
             high: options::three_numbers("high", high, false)?,
             lengths: lengths.as_ref().map(Input::view).copied(),
-            compact,
-            check,
+            compact: options::flag("compact", compact, false)?,
+            check: options::flag("check", check, true)?,
         })
     };
     let op = build().map_err(fail)?;
@@ -122,7 +124,7 @@ pub(crate) fn crop_box<'py>(
 ///     `[B,H*W,3]` or `[H*W,3]` float32, row by row of the image, NaN where the depth is not valid:
 ///     `voxelize` and `crop_box` drop those.
 #[pyfunction]
-#[pyo3(signature = (depth, intrinsics, extrinsics=None, depth_scale=None, *, return_valid=false, out=None,
+#[pyo3(signature = (depth, intrinsics, extrinsics=None, depth_scale=None, *, return_valid=None, out=None,
     device=None, stream=None),
     text_signature = "(depth, intrinsics, extrinsics=None, depth_scale=0.001, *, return_valid=False, out=None, \
     device=None, stream=None)")]
@@ -132,7 +134,7 @@ pub(crate) fn unproject<'py>(
     intrinsics: &Bound<'py, PyAny>,
     extrinsics: Option<&Bound<'py, PyAny>>,
     depth_scale: Option<&Bound<'py, PyAny>>,
-    return_valid: bool,
+    return_valid: Option<&Bound<'py, PyAny>>,
     out: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
@@ -145,6 +147,7 @@ pub(crate) fn unproject<'py>(
     let (images, stream) = Images::new(depth, intrinsics, extrinsics, depth_scale, stream).map_err(fail)?;
     let build = || -> Result<_> {
         options::device(device, images.depth().device())?;
+        let return_valid = options::flag("return_valid", return_valid, false)?;
         Ok(Unproject { image: images.view(), return_valid })
     };
     let op = build().map_err(fail)?;
@@ -172,7 +175,7 @@ pub(crate) fn unproject<'py>(
 /// Returns:
 ///     `[B,k]` or `[k]` int64 indices, in the order in which they are taken.
 #[pyfunction]
-#[pyo3(signature = (points, k, start=None, *, lengths=None, out=None, device=None, stream=None, check=true),
+#[pyo3(signature = (points, k, start=None, *, lengths=None, out=None, device=None, stream=None, check=None),
     text_signature = "(points, k, start=0, *, lengths=None, out=None, device=None, stream=None, check=True)")]
 #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn farthest_points<'py>(
@@ -183,7 +186,7 @@ pub(crate) fn farthest_points<'py>(
     out: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
-    check: bool,
+    check: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     if let Some(unseen) = torch_op::must_see(points, [lengths, out])? {
         return Ok(unseen);
@@ -200,7 +203,7 @@ pub(crate) fn farthest_points<'py>(
             k: options::whole("k", k, 0)?,
             start: start.map_or(Ok(0), |start| options::whole("start", start, 0))?,
             lengths: lengths.as_ref().map(Input::view).copied(),
-            check,
+            check: options::flag("check", check, true)?,
         })
     };
     let op = build().map_err(fail)?;

@@ -2,8 +2,8 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use robocache::ops::Voxelize;
 use robocache::ops::voxelize::{GatherVoxels, Grid, GroupPoints, Reduce, VoxelizeBackward};
+use robocache::ops::{Number, Voxelize};
 use robocache::{Context, Error, Op, Result, prepare};
 
 use crate::input::Input;
@@ -13,8 +13,8 @@ use crate::{errors, options, output};
 /// The dense form of `robocache.voxelize`, whose documentation tells the rules.
 #[pyfunction]
 #[pyo3(signature = (points, features=None, *, origin, voxel_size, shape, reduce=None, lengths=None, dtype=None,
-    fill=None, return_counts=false, return_dropped=false, out=None, device=None, stream=None, max_memory=None,
-    check=true),
+    fill=None, return_counts=None, return_dropped=None, out=None, device=None, stream=None, max_memory=None,
+    check=None),
     text_signature = "(points, features=None, *, origin, voxel_size, shape, reduce='occupancy', lengths=None, \
     dtype=None, fill=0, return_counts=False, return_dropped=False, out=None, device=None, stream=None, \
     max_memory=None, check=True)")]
@@ -29,13 +29,13 @@ pub(crate) fn voxelize<'py>(
     lengths: Option<&Bound<'py, PyAny>>,
     dtype: Option<&Bound<'py, PyAny>>,
     fill: Option<&Bound<'py, PyAny>>,
-    return_counts: bool,
-    return_dropped: bool,
+    return_counts: Option<&Bound<'py, PyAny>>,
+    return_dropped: Option<&Bound<'py, PyAny>>,
     out: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
     max_memory: Option<&Bound<'py, PyAny>>,
-    check: bool,
+    check: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = points.py();
     let name = Source::op(points);
@@ -51,10 +51,10 @@ pub(crate) fn voxelize<'py>(
             reduce: options::choice("reduce", reduce, Reduce::Occupancy)?,
             lengths: lengths.as_ref().map(Input::view).copied(),
             dtype: options::dtype("dtype", dtype)?,
-            fill: fill.map_or(Ok(0.0), |fill| options::number("fill", fill))?,
-            return_counts,
-            return_dropped,
-            check,
+            fill: fill.map_or(Ok(Number::Whole(0)), |fill| options::exact_number("fill", fill))?,
+            return_counts: options::flag("return_counts", return_counts, false)?,
+            return_dropped: options::flag("return_dropped", return_dropped, false)?,
+            check: options::flag("check", check, true)?,
             ..Voxelize::new(points.view(), grid(origin, voxel_size, shape)?)
         })
     };
@@ -70,7 +70,9 @@ pub(crate) fn voxelize<'py>(
 /// sparse `robocache.voxelize`.
 #[pyfunction]
 #[pyo3(signature = (points, *, origin, voxel_size, shape, lengths=None, max_voxels=None, device=None,
-    stream=None, max_memory=None, check=true))]
+    stream=None, max_memory=None, check=None),
+    text_signature = "(points, *, origin, voxel_size, shape, lengths=None, max_voxels=None, device=None, \
+    stream=None, max_memory=None, check=True)")]
 #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn group_points<'py>(
     points: &Bound<'py, PyAny>,
@@ -82,7 +84,7 @@ pub(crate) fn group_points<'py>(
     device: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
     max_memory: Option<&Bound<'py, PyAny>>,
-    check: bool,
+    check: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = points.py();
     let name = Source::op(points);
@@ -97,7 +99,7 @@ pub(crate) fn group_points<'py>(
             grid: grid(origin, voxel_size, shape)?,
             lengths: lengths.as_ref().map(Input::view).copied(),
             max_voxels: max_voxels.map(|most| options::whole("max_voxels", most, 0)).transpose()?,
-            check,
+            check: options::flag("check", check, true)?,
         })
     };
     let op = build().map_err(fail)?;

@@ -403,3 +403,27 @@ def test_devices_in_lists(wanted):
     with pytest.raises(rc.RoboCacheError) as caught:
         rc.resample(values, times, times, device=["cuda:0", "cuda:1"])
     assert caught.value.argument == "device"
+
+
+# -- stamps whose difference is no number -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "method", ["linear", "cubic", "slerp", "angle", "nearest", "previous", "next"]
+)
+def test_a_gap_that_overflows_is_not_valid(method, device):
+    place, most = on(device), float(np.finfo("float64").max)
+    values = place(np.arange(16.0).reshape(4, 4))
+    times = place(np.array([-most, most * 0.9, most * 0.95, most]))
+    targets = place(np.array([-most, 0.0, most * 0.92, most]))
+    for _ in range(2):
+        _, valid = rc.resample(values, times, targets, method=method, return_valid=True)
+        # Between the first two lies more than any number of seconds; hits and short gaps are fine.
+        assert valid.tolist() == [True, False, True, True]
+    _, valid = rc.fuse([rc.Stream(values, times, method=method)], targets, return_valid=True)
+    assert valid.reshape(-1).tolist() == [True, False, True, True]
+    with_gap, _ = rc.resample(
+        values, times, targets, method=method, max_gap=1e300, return_valid=True
+    )
+    plain = rc.resample(values, times, targets, method=method)
+    assert_same_bits(with_gap, plain)

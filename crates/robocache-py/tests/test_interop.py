@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import robocache as rc
+from cases_clouds import GRID
 from fake_dlpack import CUDA, READ_ONLY, Producer
 from generate import random_values
 from helpers import COPIED, assert_same_bits, dtype_of, on, to_numpy, to_torch
@@ -119,6 +120,22 @@ def test_bfloat16_of_ml_dtypes():
     given = np.zeros(out.shape, ml_dtypes.bfloat16)
     assert rc.resample(values, TIMES, TARGETS, out=given) is given
     assert_same_bits(given, out)
+
+
+@pytest.mark.parametrize("steps", [3, 400_000], ids=["small", "large"])
+def test_bfloat16_without_ml_dtypes_says_what_is_missing(steps, monkeypatch):
+    """Small results lie in NumPy's memory, large ones in the engine's own."""
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    targets, points = np.arange(steps) % 40, np.zeros((1, 3, 3), np.float32)
+    for call, op in (
+        (lambda: rc.resample(VALUES, TIMES, targets, out_dtype="bfloat16"), "resample"),
+        (lambda: rc.fuse([rc.Stream(VALUES, TIMES)], targets, out_dtype="bfloat16"), "fuse"),
+        (lambda: rc.voxelize(points, dtype="bfloat16", **GRID), "voxelize"),
+    ):
+        assert_refused(call, "Unsupported", "out", "pip install ml_dtypes", op=op)
+    # torch has its own.
+    kept = rc.resample(torch.from_numpy(VALUES), TIMES, targets, out_dtype="bfloat16")
+    assert kept.dtype == torch.bfloat16
 
 
 # -- what is copied ---------------------------------------------------------------------------

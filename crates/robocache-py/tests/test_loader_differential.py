@@ -51,7 +51,11 @@ def made(request, tmp_path_factory):
 
 def methods_for(rng: random.Random, width: int):
     """One method for all columns, or ranges."""
-    whole = [*OF_FLOATS, *(["slerp"] if width % 4 == 0 else []), *(["rot6d"] if width % 6 == 0 else [])]
+    whole = [
+        *OF_FLOATS,
+        *(["slerp"] if width % 4 == 0 else []),
+        *(["rot6d"] if width % 6 == 0 else []),
+    ]
     if width == 1 or rng.random() < 0.6:
         return rng.choice(whole)
     ranges, start = [], 0
@@ -168,7 +172,9 @@ def test_a_window_does_not_jump_where_it_hits_a_sample(tmp_path, monkeypatch):
     """A heading of more than a turn, as it was found: raw at samples, wrapped between them."""
     monkeypatch.setattr(
         "loader_data.numbers",
-        lambda rng, dtype, shape: (6.0 + 0.2 * np.arange(np.prod(shape))).reshape(shape).astype(dtype),
+        lambda rng, dtype, shape: (
+            (6.0 + 0.2 * np.arange(np.prod(shape))).reshape(shape).astype(dtype)
+        ),
     )
     monkeypatch.setattr("lerobot_files.stamps", lambda length, layout: 0.1 * np.arange(length))
     features = {"heading": ("float64", (1,))}
@@ -185,7 +191,8 @@ def test_a_window_does_not_jump_where_it_hits_a_sample(tmp_path, monkeypatch):
     np.testing.assert_allclose(got, want, atol=1e-12)
     loader = rc.Loader(cache, 40, normalize={"heading": "min_max"}, shuffle=False, **options)
     heading = next(iter(loader))["heading"]
-    assert heading.min() >= -1 and heading.max() <= 1
+    # Statistics are those of the samples: between two of them a turn may reach a little further.
+    assert heading.min() >= -1.1 and heading.max() <= 1.1
     assert loader.meta.stats["heading"]["max"] < np.pi < cache.meta.stats["heading"]["max"]
 
 

@@ -35,7 +35,9 @@ def test_skip_hands_out_every_sample_once(cache, world):
             loader.set_epoch(epoch)
         steps = [list(loader) for loader in ranks]
         assert [len(batches) for batches in steps] == [len(loader) for loader in ranks]
-        seen = [number for batches in steps for batch in batches for number in batch["index"].tolist()]
+        seen = [
+            number for batches in steps for batch in batches for number in batch["index"].tolist()
+        ]
         assert sorted(seen) == list(range(13))
         assert all(len(batch["index"]) for batches in steps for batch in batches)
         # All of them have ended the epoch, also those that had no part in its last step.
@@ -49,7 +51,11 @@ def test_skip_hands_out_every_sample_once(cache, world):
 def test_repeat_gives_all_ranks_as_many_batches(cache, world):
     ranks = loaders(cache, world)
     parts = [list(loader) for loader in ranks]
-    assert {len(part) for part in parts} == {len(loader) for loader in ranks} == {-(-13 // (SIZE * world))}
+    assert (
+        {len(part) for part in parts}
+        == {len(loader) for loader in ranks}
+        == {-(-13 // (SIZE * world))}
+    )
     seen = [number for part in parts for batch in part for number in batch["index"].tolist()]
     left = 13 % (SIZE * world)
     assert set(seen) == set(range(13))
@@ -61,7 +67,11 @@ def test_drop_last_leaves_whole_batches_only(cache, world):
     for uneven in ("repeat", "skip"):
         ranks = loaders(cache, world, drop_last=True, uneven=uneven)
         parts = [list(loader) for loader in ranks]
-        assert {len(part) for part in parts} == {len(loader) for loader in ranks} == {13 // (SIZE * world)}
+        assert (
+            {len(part) for part in parts}
+            == {len(loader) for loader in ranks}
+            == {13 // (SIZE * world)}
+        )
         assert all(len(batch["index"]) == SIZE for part in parts for batch in part)
 
 

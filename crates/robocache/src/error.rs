@@ -164,17 +164,20 @@ impl fmt::Display for Error {
             write!(f, "{op}: ")?;
         }
         if let Some(argument) = &inner.argument {
-            write!(f, "{argument}: ")?;
+            write!(f, "{}: ", printable(argument))?;
         }
-        f.write_str(&inner.message)?;
+        // A compiler's messages have several lines.
+        for (index, line) in inner.message.split('\n').enumerate() {
+            write!(f, "{}{}", if index == 0 { "" } else { "\n" }, printable(line))?;
+        }
         for step in &inner.trail {
-            write!(f, ", while {step}")?;
+            write!(f, ", while {}", printable(step))?;
         }
         if let Some(source) = &inner.source {
-            write!(f, ": {source}")?;
+            write!(f, ": {}", printable(&source.to_string()))?;
         }
         if let Some(path) = &inner.path {
-            write!(f, " ({})", path.display())?;
+            write!(f, " ({})", shown_path(path))?;
         }
         Ok(())
     }
@@ -184,6 +187,25 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.source.as_deref().map(|source| source as _)
     }
+}
+
+/// Text from a file as a terminal may see it: nothing in it moves the cursor or turns the line.
+pub fn printable(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for letter in text.chars() {
+        let turns = matches!(letter, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if letter.is_control() || turns {
+            safe.extend(letter.escape_default());
+        } else {
+            safe.push(letter);
+        }
+    }
+    safe
+}
+
+/// A path as errors show it: [`printable`], with U+FFFD for bytes that are no text.
+pub fn shown_path(path: &Path) -> String {
+    printable(&path.to_string_lossy())
 }
 
 /// Returns an `InvalidArgument` about a named argument unless a condition holds.
@@ -211,6 +233,29 @@ mod tests {
             error.to_string(),
             "resample: times: row 3 decreases at index 17, while reading episode 4 (a/b.parquet)"
         );
+    }
+
+    #[test]
+    fn names_from_files_are_harmless() {
+        assert_eq!(printable("a\x1b[2Jb\n\u{202e}c é"), "a\\u{1b}[2Jb\\n\\u{202e}c é");
+        let error = Error::invalid("streams[\"\x1b[2J\"]", "bad \x1b[31m name")
+            .while_doing("reading a\nb")
+            .caused_by(std::io::Error::other("a\rb"))
+            .path("c\n\x1b[2Jd");
+        assert_eq!(
+            error.to_string(),
+            "streams[\"\\u{1b}[2J\"]: bad \\u{1b}[31m name, while reading a\\nb: a\\rb (c\\n\\u{1b}[2Jd)"
+        );
+        // What a compiler says stays as it is.
+        assert_eq!(Error::new(ErrorKind::NoDevice, "line 1\n  ^").to_string(), "line 1\n  ^");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn paths_that_are_no_text_are_shown() {
+        use std::os::unix::ffi::OsStrExt;
+        let path = Path::new(std::ffi::OsStr::from_bytes(b"a\xff\n"));
+        assert_eq!(Error::new(ErrorKind::FileError, "gone").path(path).to_string(), "gone (a\u{fffd}\\n)");
     }
 
     #[test]

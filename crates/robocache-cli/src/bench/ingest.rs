@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use robocache::{Error, ErrorKind, Result, cpu_threads};
+use robocache::{Error, ErrorKind, Result, cpu_threads, shown_path};
 use robocache_data::cache::{self, Choice, IngestOptions};
 use robocache_data::{Dataset, Ffmpeg, Kind, Limits, Progress, StreamInfo};
 
 use super::report::{Measured, Row, Target, Unit};
 use super::steps::Steps;
 use super::synthetic::{self, Groups, JOINTS, Plan};
-use crate::output::{plural, printable};
+use crate::output::plural;
 
 /// To ingest: enough that files and folders do not count.
 const NUMBERS: Plan =
@@ -54,12 +54,7 @@ pub(super) fn given(path: &Path, folder: &Path, progress: &Progress<'_>) -> Resu
     bench.numbers(path)?;
     bench.video(path)?;
     let dataset = Dataset::open(path, &Limits::default())?;
-    let text = format!(
-        "{}: {}, {}.",
-        printable(&path.display().to_string()),
-        dataset.format(),
-        plural(dataset.len() as u64, "episode")
-    );
+    let text = format!("{}: {}, {}.", shown_path(path), dataset.format(), plural(dataset.len() as u64, "episode"));
     Ok(Measured::new("ingest", text, bench.rows, bench.notes))
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use robocache::{Error, ErrorKind, Result, cpu_threads};
+use robocache::{Error, ErrorKind, Result, cpu_threads, shown_path};
 use robocache_data::cache::{Cache, CachedStream, Encoding};
 use robocache_data::loader::{Batch, Column, Order, Prefetch, WindowOptions, Windows, Work};
 use robocache_data::{Kind, Progress};
@@ -12,7 +12,7 @@ use robocache_data::{Kind, Progress};
 use super::memory;
 use super::report::{Measured, Row, Target, Unit};
 use super::steps::Steps;
-use crate::output::{plural, printable};
+use crate::output::plural;
 
 /// As a chunk of actions is predicted: this many steps from the anchor on.
 const CHUNK: usize = 16;
@@ -60,7 +60,7 @@ pub(super) fn given(path: &Path, progress: &Progress<'_>) -> Result<Measured> {
     let rate = cache.sources().first().and_then(|source| source.rate).unwrap_or(0.0);
     let text = format!(
         "{}: {}, {rate} Hz. States at two frames and actions at {CHUNK}, shuffled, {}.",
-        printable(&path.display().to_string()),
+        shown_path(path),
         plural(cache.len() as u64, "episode"),
         plural(cpu_threads() as u64, "thread"),
     );

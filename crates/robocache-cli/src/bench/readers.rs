@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use robocache::{Context, Error, ErrorKind, Result, cpu_threads};
+use robocache::{Context, Error, ErrorKind, Result, cpu_threads, shown_path};
 use robocache_data::{Dataset, Ffmpeg, Kind, Limits, Progress, StreamInfo, Values};
 
 use super::report::{Measured, Row, Target, Unit};
@@ -80,7 +80,7 @@ pub(super) fn given(path: &Path, progress: &Progress<'_>) -> Result<Measured> {
     let dataset = bench.open(path, "given", "")?;
     bench.columns(&dataset, "given", "")?;
     bench.video(&dataset)?;
-    let (path, format) = (printable(&path.display().to_string()), dataset.format());
+    let (path, format) = (shown_path(path), dataset.format());
     Ok(bench.finish(format!("{path}: {format}, {}.", plural(dataset.len() as u64, "episode"))))
 }
 

@@ -7,13 +7,14 @@ use robocache_data::cache::{Cache, Collected, collect_garbage};
 use serde::Serialize;
 
 use super::inside;
-use crate::output::{Outcome, Report, Style, bytes, count, plural};
+use crate::output::{Outcome, Report, Style, bytes, count, json_path, plural};
 
 /// Names that are shown; JSON has them all.
 const SHOWN: usize = 20;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Cleaned {
+    #[serde(serialize_with = "json_path")]
     path: PathBuf,
     #[serde(flatten)]
     collected: Collected,

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use robocache::Result;
+use robocache::{Result, shown_path};
 use robocache_data::cache::{Cache, CachedSource, CachedStream, Encoding, Skipped};
 use serde::{Deserialize, Serialize};
 
 use crate::output::{
-    Align, Outcome, Paint, Report, Style, Table, WIDTH, bytes, count, hertz, long_duration, plural, printable,
+    Align, Outcome, Paint, Report, Style, Table, WIDTH, bytes, count, hertz, json_path, long_duration, plural,
+    printable,
 };
 use crate::streams::{LEAST_NAME, method, shape, shorten_middle};
 
@@ -15,6 +16,7 @@ const SOURCES_SHOWN: usize = 8;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Listing {
+    #[serde(serialize_with = "json_path")]
     pub(crate) path: PathBuf,
     /// What the folder is: other commands print this for other folders.
     format: &'static str,
@@ -140,7 +142,7 @@ impl Listing {
         if self.sources.len() > SOURCES_SHOWN {
             rows.push(("", format!("... and {} more", count((self.sources.len() - SOURCES_SHOWN) as u64))));
         }
-        let path = printable(&self.path.display().to_string());
+        let path = shown_path(&self.path);
         let mut table = Table::new(&[("cache", Align::Left), (&path, Align::Left)]);
         for (name, value) in rows {
             table.row([(name.to_owned(), Paint::Plain), (value, Paint::Plain)]);

@@ -6,13 +6,12 @@ mod verify;
 
 use std::path::Path;
 
-use robocache::{Error, Result};
+use robocache::{Error, Result, shown_path};
 use robocache_data::cache::{self, CachedSource};
 
 use self::collect::Cleaned;
 pub(crate) use self::list::Listing;
 use self::verify::Verified;
-use crate::output::printable;
 use crate::progress;
 
 /// `cache ls`.
@@ -44,5 +43,5 @@ pub(crate) fn tag_among(sources: &[CachedSource], source: usize) -> Option<&str>
 
 /// A path in a cache, from the cache on.
 fn inside(root: &Path, path: &Path) -> String {
-    printable(&path.strip_prefix(root).unwrap_or(path).display().to_string())
+    shown_path(path.strip_prefix(root).unwrap_or(path))
 }

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use robocache::Result;
+use robocache::{Result, shown_path};
 use robocache_data::Progress;
 use robocache_data::cache::{Cache, CachedEpisode, CachedSource, Damage, VerifyReport};
 use serde::Serialize;
 
 use super::{inside, tag_among};
 use crate::fold::episodes;
-use crate::output::{Outcome, Paint, Report, Style, WIDTH, bytes, count, duration, paragraph, plural, printable, wrap};
+use crate::output::{
+    Outcome, Paint, Report, Style, WIDTH, bytes, count, duration, json_path, paragraph, plural, printable, wrap,
+};
 
 /// What one checksum is about.
 const BLOCK: u64 = 4 << 20;
@@ -20,6 +22,7 @@ const SHOWN: usize = 40;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Verified {
+    #[serde(serialize_with = "json_path")]
     path: PathBuf,
     ok: bool,
     files: usize,
@@ -27,7 +30,7 @@ pub(crate) struct Verified {
     seconds: f64,
     damage: Vec<Bad>,
     /// Where damaged units are now, if they were to be moved.
-    quarantined: Vec<PathBuf>,
+    quarantined: Vec<String>,
     #[serde(skip)]
     sources: Vec<CachedSource>,
 }
@@ -35,6 +38,7 @@ pub(crate) struct Verified {
 /// A part that cannot be trusted.
 #[derive(Debug, Serialize)]
 struct Bad {
+    #[serde(serialize_with = "json_path")]
     path: PathBuf,
     /// Its number, where it is one block and not the whole file.
     block: Option<u64>,
@@ -61,7 +65,8 @@ impl Verified {
         let cache = Cache::open(root)?;
         let report = robocache_data::cache::verify(root, progress)?;
         let seconds = started.elapsed().as_secs_f64();
-        let quarantined = if quarantine { robocache_data::cache::quarantine(root, &report)? } else { Vec::new() };
+        let moved = if quarantine { robocache_data::cache::quarantine(root, &report)? } else { Vec::new() };
+        let quarantined = moved.iter().map(|path| path.to_string_lossy().into_owned()).collect();
         let VerifyReport { files, bytes, damage } = report;
         let lost = |at: usize| {
             cache.episode(at).map(|CachedEpisode { index, source, .. }| Lost { at, source, episode: index })
@@ -69,7 +74,7 @@ impl Verified {
         let bad = |Damage { path, message, offset, episodes, .. }: Damage| {
             let episodes = episodes.into_iter().map(lost).collect::<Result<Vec<_>>>()?;
             // The path stands beside it.
-            let known = format!(" ({})", path.display());
+            let known = format!(" ({})", shown_path(&path));
             let message = message.strip_suffix(&known).map(str::to_owned).unwrap_or(message);
             Ok(Bad { path, block: offset.map(|offset| offset / BLOCK), offset, message, episodes })
         };

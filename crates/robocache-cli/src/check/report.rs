@@ -6,10 +6,11 @@ use robocache_data::{Finding, Level};
 use serde::Serialize;
 
 use crate::fold::{Line, fold, lines_text};
-use crate::output::{Outcome, Paint, Report, Style, count, plural};
+use crate::output::{Outcome, Paint, Report, Style, count, json_path, plural};
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Verdict {
+    #[serde(serialize_with = "json_path")]
     pub(super) path: PathBuf,
     /// Absent where the dataset does not open.
     pub(super) format: Option<String>,

@@ -2,13 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
+use robocache::shown_path;
 use robocache_data::cache::{CachedSource, Plan, Skipped, Unit};
 use robocache_data::{Finding, Level};
 use serde::Serialize;
 
 use crate::cache::tag_among;
 use crate::fold::{fold, lines_text};
-use crate::output::{Align, Outcome, Paint, Report, Style, Table, bytes, count, duration, plural, printable};
+use crate::output::{
+    Align, Outcome, Paint, Report, Style, Table, bytes, count, duration, json_path, plural, printable,
+};
 
 /// Units of a plan that are shown; JSON has them all.
 const UNITS_SHOWN: usize = 40;
@@ -43,6 +46,7 @@ impl Report for Done {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Ingested {
+    #[serde(serialize_with = "json_path")]
     pub(super) path: PathBuf,
     /// Whether no episode of the cache's sources was skipped.
     pub(super) ok: bool,
@@ -67,7 +71,7 @@ pub(crate) struct Ingested {
 
 impl Ingested {
     fn text(&self, style: Style) -> String {
-        let path = printable(&self.path.display().to_string());
+        let path = shown_path(&self.path);
         let mut table = Table::new(&[("cache", Align::Left), (&path, Align::Left)]);
         let mut rows = vec![
             ("episodes", count(self.episodes as u64)),
@@ -136,7 +140,7 @@ impl Planned {
         if let Some(more @ 1..) = units.len().checked_sub(UNITS_SHOWN) {
             text += &format!("... and {} more (--json lists all)\n", count(more as u64));
         }
-        let frames: u64 = units.iter().map(|unit| unit.frames).sum();
+        let frames = units.iter().fold(0u64, |all, unit| all.saturating_add(unit.frames));
         let totals = [
             plural(units.len() as u64, "unit"),
             plural(frames, "frame"),

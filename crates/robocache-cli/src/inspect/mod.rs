@@ -99,7 +99,7 @@ fn summary(dataset: &Dataset, look: Look, options: &Options) -> Result<Summary> 
         lengths: Lengths::new(lengths),
         looked_at: Looked { episodes: look.episodes, unreadable: look.unreadable },
         streams: look.streams,
-        plot: options.plot.as_ref().map(|plot| plot.path().to_path_buf()),
+        plot: options.plot.as_ref().map(|plot| plot.path().to_string_lossy().into_owned()),
     })
 }
 

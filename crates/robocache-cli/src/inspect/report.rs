@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 
+use robocache::shown_path;
 use robocache_data::StreamInfo;
 use serde::Serialize;
 
 use super::look::{Stream, Unreadable};
 use crate::cache::Listing;
 use crate::output::{
-    Align, Outcome, Paint, Report, Style, Table, WIDTH, bytes, count, hertz, long_duration, plural, printable, shorten,
-    wrap,
+    Align, Outcome, Paint, Report, Style, Table, WIDTH, bytes, count, hertz, json_path, long_duration, plural,
+    printable, shorten, wrap,
 };
 use crate::streams::{LEAST_NAME, method, shape, shorten_middle};
 
@@ -44,6 +45,7 @@ impl Report for Inspected {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary {
+    #[serde(serialize_with = "json_path")]
     pub(super) path: PathBuf,
     pub(super) format: String,
     pub(super) episodes: usize,
@@ -60,7 +62,7 @@ pub(crate) struct Summary {
     pub(super) looked_at: Looked,
     pub(super) streams: Vec<Stream>,
     /// Where the timeline was drawn to.
-    pub(super) plot: Option<PathBuf>,
+    pub(super) plot: Option<String>,
 }
 
 /// Frames of an episode.
@@ -103,7 +105,7 @@ impl Report for Summary {
             parts.push(doubts.collect());
         }
         if let Some(plot) = &self.plot {
-            parts.push(format!("The timeline is in {}\n", printable(&plot.display().to_string())));
+            parts.push(format!("The timeline is in {}\n", printable(plot)));
         }
         parts.join("\n")
     }
@@ -127,7 +129,7 @@ impl Summary {
         if self.tasks.len() > TASKS_SHOWN {
             rows.push(("", format!("... and {} more", count((self.tasks.len() - TASKS_SHOWN) as u64))));
         }
-        let path = printable(&self.path.display().to_string());
+        let path = shown_path(&self.path);
         let mut table = Table::new(&[("dataset", Align::Left), (&path, Align::Left)]);
         for (name, value) in rows {
             table.row([(name.to_owned(), Paint::Plain), (value, Paint::Plain)]);

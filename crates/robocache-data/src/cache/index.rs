@@ -110,7 +110,7 @@ impl Index {
 
     /// Maps the file, whose checksums must be these: all of it is verified here, since what asks for an
     /// episode cannot fail. Reading it into memory instead would take four times as long.
-    pub(crate) fn open(path: &Path, sums: &[u32], streams: usize) -> Result<Self> {
+    pub(crate) fn open(path: &Path, sums: &[u32], streams: usize, sources: usize) -> Result<Self> {
         let (file, metadata) = open_regular(path)?;
         if sums.len() as u64 != metadata.len().div_ceil(BLOCK as u64) {
             return Err(corrupt(path, format!("{} bytes have {} checksums", metadata.len(), sums.len())));
@@ -129,7 +129,11 @@ impl Index {
         if found.fields() != schema(streams).fields() {
             return Err(corrupt(path, "its columns are not those of this version"));
         }
-        Ok(Self { table: table.unwrap_or_else(|| RecordBatch::new_empty(found)) })
+        let index = Self { table: table.unwrap_or_else(|| RecordBatch::new_empty(found)) };
+        match (0..index.len()).map(|at| index.u32(1, at)).find(|&source| source >= sources) {
+            None => Ok(index),
+            Some(source) => Err(corrupt(path, format!("an episode is of source {source}, there are {sources}"))),
+        }
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -11,18 +11,18 @@ use super::fs::{Folder, Fs, Lock, Os, TEMPORARY};
 use super::index::Index;
 use super::layout::{
     CachedSource, FORMAT, MANIFEST, PLAN, Plan, SHARDS, Skipped, UNIT, Unit, UnitManifest, VERSION, parse_json,
-    read_file, read_json, to_json,
+    read_file, to_json,
 };
+use super::manifest::{DoneUnit, Manifest};
 use super::plan::{IngestOptions, has_changed};
 use super::stats::{StreamStats, Summary};
 use super::unit::{Work, remove_unit, unit_folder};
-use super::{DoneUnit, Manifest};
 use crate::Limits;
 use crate::check::work::all;
 use crate::findings::Progress;
-use crate::limits::{corrupt, file_error};
+use crate::limits::corrupt;
 use crate::model::Dataset;
-use crate::source::is_lasting;
+use crate::source::{ensure_path, is_lasting, list, look};
 
 /// What an ingest did.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,7 +35,7 @@ pub struct IngestReport {
     pub units_before: usize,
     /// Units that were done now.
     pub units_done: usize,
-    /// Frames that were done now.
+    /// Frames of the episodes that were taken now.
     pub frames: u64,
     /// Bytes of the cache's shards.
     pub bytes: u64,
@@ -84,7 +84,7 @@ pub(crate) fn ingest_on(
     let _lock = prepare(fs, out)?;
     let (plan, place) = plan_source(fs, &dataset, source, out, options, progress)?;
     let (before, work) = open_units(&plan, out, place)?;
-    let done = Done::new(work.iter().map(|unit| unit.frames).sum(), progress);
+    let done = Done::new(work.iter().fold(0, |all, unit| all.saturating_add(unit.frames)), progress);
     let step = |frames: u64| done.add(frames);
     let runner = Runner { fs, out, plan: &plan, dataset: &dataset, strict: options.strict, step: &step, progress };
     let outcome = runner.run(&work, options.workers);
@@ -97,9 +97,9 @@ pub(crate) fn ingest_on(
     }
     // What is done is made known also where the rest failed.
     let merged = merge_on(fs, out);
-    outcome?;
+    let frames = outcome?;
     let manifest = merged?;
-    Ok(IngestReport::of(&manifest, before, work.len(), done.frames.load(Ordering::Relaxed)))
+    Ok(IngestReport::of(&manifest, before, work.len(), frames))
 }
 
 /// Takes back units that cannot be trusted.
@@ -144,7 +144,8 @@ pub(crate) fn process_unit_on(
     limits: &Limits,
     progress: &Progress<'_>,
 ) -> Result<Vec<Skipped>> {
-    let plan: Plan = read_json(&out.join(PLAN))?;
+    ensure_path(out, "out")?;
+    let plan = Plan::read(&out.join(PLAN))?;
     let unit = plan.units.get(unit).copied();
     let unit =
         unit.ok_or_else(|| Error::invalid("unit", format!("expected 0 to {}", plan.units.len().saturating_sub(1))))?;
@@ -187,30 +188,34 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Frames that are done, for who watches.
+/// Frames that are done, those of skipped episodes too, for who watches.
 struct Done<'a> {
     frames: AtomicU64,
-    total: usize,
+    total: u64,
     progress: &'a Progress<'a>,
 }
 
 impl<'a> Done<'a> {
     fn new(total: u64, progress: &'a Progress<'a>) -> Self {
-        let done = Self { frames: AtomicU64::new(0), total: usize::try_from(total).unwrap_or(usize::MAX), progress };
+        let done = Self { frames: AtomicU64::new(0), total, progress };
         done.add(0);
         done
     }
 
     fn add(&self, frames: u64) {
-        let so_far = self.frames.fetch_add(frames, Ordering::Relaxed) + frames;
-        (self.progress.step)(usize::try_from(so_far).unwrap_or(usize::MAX), self.total);
+        // Lengths are the metadata's, which may say anything.
+        let add = |so_far: u64| Some(so_far.saturating_add(frames));
+        let before = self.frames.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).unwrap_or(u64::MAX);
+        let count = |frames: u64| usize::try_from(frames).unwrap_or(usize::MAX);
+        (self.progress.step)(count(before.saturating_add(frames).min(self.total)), count(self.total));
     }
 }
 
 /// Makes the folders and takes the lock.
 fn prepare(fs: &dyn Fs, out: &Path) -> Result<Lock> {
+    ensure_path(out, "out")?;
     // The plan is looked for last: another process may be making it.
-    if out.exists() && !is_empty(out)? && !out.join(PLAN).exists() {
+    if look(out)?.is_some() && !is_empty(out)? && look(&out.join(PLAN))?.is_none() {
         let text = "the folder has other files in it; ingest into a new or empty folder";
         return Err(Error::new(ErrorKind::FileError, text).path(out));
     }
@@ -224,12 +229,11 @@ fn prepare(fs: &dyn Fs, out: &Path) -> Result<Lock> {
 /// Units without a plan are of one that somebody removed.
 fn is_empty(out: &Path) -> Result<bool> {
     let only = |folder: &Path, known: &[&str]| -> Result<bool> {
-        let entries = std::fs::read_dir(folder).map_err(|error| file_error(folder, "cannot list the folder", error))?;
         let is_ours = |name: &str| known.contains(&name) || name.starts_with(TEMPORARY);
-        Ok(entries.flatten().all(|entry| entry.file_name().to_str().is_some_and(is_ours)))
+        Ok(list(folder)?.iter().all(|(name, _)| name.to_str().is_some_and(is_ours)))
     };
     let shards = out.join(SHARDS);
-    Ok(only(out, &["lock", SHARDS])? && (!shards.exists() || only(&shards, &[])?))
+    Ok(only(out, &["lock", SHARDS])? && (look(&shards)?.is_none() || only(&shards, &[])?))
 }
 
 /// One path for one source, however it was written; the reader says what is wrong with it.
@@ -247,7 +251,7 @@ fn plan_source(
     progress: &Progress<'_>,
 ) -> Result<(Plan, usize)> {
     let path = out.join(PLAN);
-    let mut plan: Plan = if path.exists() { read_json(&path)? } else { Plan::new() };
+    let mut plan = if look(&path)?.is_some() { Plan::read(&path)? } else { Plan::new() };
     let name = source.file_name().map(|name| name.to_string_lossy().into_owned());
     let tag = options.tag.clone().or(name).unwrap_or_default();
     let fingerprint = dataset.fingerprint()?;
@@ -295,11 +299,12 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// Does units in threads; the first failure stops all.
-    fn run(&self, units: &[Unit], workers: Option<usize>) -> Result<()> {
+    /// Does units in threads; the first failure stops all. The frames that were taken.
+    fn run(&self, units: &[Unit], workers: Option<usize>) -> Result<u64> {
         let threads = workers.unwrap_or_else(cores);
         let workers = threads.clamp(1, units.len().max(1));
         let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let taken = AtomicU64::new(0);
         let failure: Mutex<Option<Error>> = Mutex::new(None);
         let interrupted = || stop.load(Ordering::Relaxed) || (self.progress.interrupted)();
         let work = || {
@@ -324,10 +329,16 @@ impl Runner<'_> {
                             work.process(unit)
                         },
                     );
-                if let Err(error) = done {
-                    stop.store(true, Ordering::Relaxed);
-                    if let Ok(mut first) = failure.lock() {
-                        first.get_or_insert(error);
+                match done {
+                    Ok(manifest) => {
+                        let frames = manifest.episodes.iter().map(|episode| episode.length).sum();
+                        taken.fetch_add(frames, Ordering::Relaxed);
+                    }
+                    Err(error) => {
+                        stop.store(true, Ordering::Relaxed);
+                        if let Ok(mut first) = failure.lock() {
+                            first.get_or_insert(error);
+                        }
                     }
                 }
             }
@@ -341,7 +352,7 @@ impl Runner<'_> {
         match failure.into_inner().ok().flatten() {
             Some(error) => Err(error),
             None if (self.progress.interrupted)() => Err(Error::new(ErrorKind::Interrupted, "interrupted")),
-            None => Ok(()),
+            None => Ok(taken.into_inner()),
         }
     }
 }
@@ -364,7 +375,7 @@ pub(super) fn merge_on(fs: &dyn Fs, out: &Path) -> Result<Manifest> {
 
 /// The manifest and the index of the units that are done now.
 pub(super) fn put_together(out: &Path) -> Result<(Manifest, Index)> {
-    let plan: Plan = read_json(&out.join(PLAN))?;
+    let plan = Plan::read(&out.join(PLAN))?;
     let nobody = Progress::default();
     let read = |at: usize| plan.units.get(at).map_or(Ok(None), |unit| read_planned(&plan, out, unit));
     let read = all(plan.units.len(), &nobody, &read)?;
@@ -417,7 +428,7 @@ fn merged_stats(units: &[UnitManifest], stream: usize) -> Result<Option<Summary>
 /// Reads the `unit.json` of a unit of the plan, and sums it up; `None` where the unit is not done.
 fn read_planned(plan: &Plan, out: &Path, unit: &Unit) -> Result<Option<(UnitManifest, u32)>> {
     let path = unit_folder(out, unit).join(UNIT);
-    if path.symlink_metadata().is_err() {
+    if look(&path)?.is_none() {
         return Ok(None);
     }
     let bytes = read_file(&path)?;

@@ -6,14 +6,16 @@ use std::path::{Path, PathBuf};
 use robocache::{Error, Result};
 use serde::Serialize;
 
+use super::Cache;
 use super::blocks::BLOCK;
 use super::fs::{Folder, Fs, Lock, Os, is_left_behind};
 use super::ingest::merge_on;
 use super::layout::{MANIFEST, PLAN, Plan, QUARANTINE, SHARDS, read_json, unit_name};
-use super::{Cache, Manifest};
+use super::manifest::Manifest;
 use crate::check::work::{Stop, in_order};
 use crate::findings::Progress;
 use crate::limits::file_error;
+use crate::source::{ensure_path, look};
 
 /// A part of a cache that cannot be trusted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -161,12 +163,13 @@ pub struct Collected {
 /// reader has open is changed: it is only unlinked. What living processes write is kept: units are
 /// done without the lock.
 pub fn collect_garbage(root: &Path) -> Result<Collected> {
-    if !root.join(MANIFEST).exists() && !root.join(PLAN).exists() {
+    ensure_path(root, "path")?;
+    let path = root.join(MANIFEST);
+    if look(&path)?.is_none() && look(&root.join(PLAN))?.is_none() {
         return Err(super::no_cache(root));
     }
     let _lock = Lock::take(&Os, root)?;
-    let manifest: Option<Manifest> =
-        if root.join(MANIFEST).exists() { Some(read_json(&root.join(MANIFEST))?) } else { None };
+    let manifest: Option<Manifest> = if look(&path)?.is_some() { Some(read_json(&path)?) } else { None };
     // The old index goes only after the manifest that does without it has come to stay.
     Os.sync_dir(root).map_err(|error| file_error(root, "cannot sync the folder", error))?;
     let mut collected = Collected { removed: Vec::new(), bytes: 0 };

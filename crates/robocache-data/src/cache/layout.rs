@@ -100,6 +100,7 @@ impl CachedStream {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CachedSource {
     /// Its place when it was ingested.
+    #[serde(with = "path_as_text")]
     pub path: PathBuf,
     /// Its format and version.
     pub format: String,
@@ -121,6 +122,36 @@ pub struct CachedSource {
     pub quality: u8,
     /// Its tasks, by number.
     pub tasks: Vec<String>,
+}
+
+/// A path as text, or as its bytes where these are no text.
+mod path_as_text {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    use std::path::{Path, PathBuf};
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        Text(PathBuf),
+        Bytes(Vec<u8>),
+    }
+
+    pub(super) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+        match path.to_str() {
+            Some(text) => text.serialize(serializer),
+            None => path.as_os_str().as_bytes().serialize(serializer),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+        Ok(match Either::deserialize(deserializer)? {
+            Either::Text(path) => path,
+            Either::Bytes(bytes) => OsString::from_vec(bytes).into(),
+        })
+    }
 }
 
 /// Work that is done, or not done at all.
@@ -277,7 +308,7 @@ pub(crate) fn parse_json<T: for<'de> Deserialize<'de>>(path: &Path, bytes: &[u8]
 }
 
 /// The last member of every JSON file: the checksum of what is before it.
-fn seal(body: &[u8]) -> String {
+pub(super) fn seal(body: &[u8]) -> String {
     format!(",\n  \"crc32c\": \"{:08x}\"\n}}", crc32c::crc32c(body))
 }
 

@@ -5,6 +5,7 @@
 //! the results together, `shard` is a stream's file, `index` the table of episodes.
 
 mod blocks;
+pub(crate) mod examine;
 mod footer;
 mod fs;
 mod index;
@@ -12,6 +13,7 @@ mod ingest;
 mod jpeg;
 mod keep;
 mod layout;
+mod manifest;
 mod pictures;
 mod plan;
 mod queue;
@@ -27,49 +29,22 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use robocache::{DType, Error, ErrorKind, Result, Tensor, ensure};
-use serde::{Deserialize, Serialize};
 
 use self::index::Index;
-use self::layout::{MANIFEST, PLAN, SHARDS, UnitManifest, path_in, read_json, unit_name};
+use self::layout::{MANIFEST, PLAN, SHARDS, UnitManifest, path_in, unit_name};
+use self::manifest::Manifest;
 use self::shard::{RowsRef, Shard};
 use crate::limits::corrupt;
+use crate::source::{ensure_path, look};
 
 pub use self::index::CachedEpisode;
 pub use self::ingest::{IngestReport, ingest, merge, plan, process_unit};
 pub use self::keep::{Collected, Damage, VerifyReport, collect_garbage, quarantine, verify};
 pub use self::layout::{CachedSource, CachedStream, Encoding, Plan, Skipped, Unit};
+pub use self::manifest::DoneUnit;
 pub use self::plan::{Choice, Images, IngestOptions};
 pub(crate) use self::stats::StreamStats;
 pub use self::stats::Summary;
-
-/// A unit that is done.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DoneUnit {
-    /// Its number.
-    pub unit: usize,
-    /// Its episodes that were taken.
-    pub episodes: usize,
-    /// Bytes of its files.
-    pub bytes: u64,
-    /// CRC-32C of its `unit.json`.
-    pub crc32c: u32,
-}
-
-/// `manifest.json`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Manifest {
-    pub(crate) format: String,
-    pub(crate) version: u32,
-    /// Whether all units of the plan are done.
-    pub(crate) complete: bool,
-    pub(crate) sources: Vec<CachedSource>,
-    pub(crate) streams: Vec<CachedStream>,
-    pub(crate) units: Vec<DoneUnit>,
-    pub(crate) index: String,
-    pub(crate) index_crc32c: Vec<u32>,
-    pub(crate) stats: BTreeMap<String, Summary>,
-    pub(crate) skipped: Vec<Skipped>,
-}
 
 /// A cache, opened to be read. Many processes can do so at once, while one may be writing.
 #[derive(Debug)]
@@ -91,22 +66,23 @@ struct OpenUnit {
 impl Cache {
     /// Opens a cache. One whose ingest was cut off opens too, with the units that were done.
     pub fn open(root: &Path) -> Result<Self> {
+        ensure_path(root, "path")?;
         let path = root.join(MANIFEST);
-        if path.symlink_metadata().is_ok() {
-            let mut manifest: Manifest = read_json(&path)?;
+        if look(&path)?.is_some() {
+            let mut manifest = Manifest::read(&path)?;
             loop {
                 let file = path_in(root, &manifest.index)?;
-                match Index::open(&file, &manifest.index_crc32c, manifest.streams.len()) {
+                match Index::open(&file, &manifest.index_crc32c, manifest.streams.len(), manifest.sources.len()) {
                     Ok(index) => return Ok(Self::with(root, manifest, index)),
                     // An ingest and a clean-up may have come in between.
-                    Err(error) => match read_json::<Manifest>(&path)? {
+                    Err(error) => match Manifest::read(&path)? {
                         newer if newer.index != manifest.index => manifest = newer,
                         _ => return Err(error),
                     },
                 }
             }
         }
-        if root.join(PLAN).symlink_metadata().is_ok() {
+        if look(&root.join(PLAN))?.is_some() {
             let (manifest, index) = ingest::put_together(root)?;
             return Ok(Self::with(root, manifest, index));
         }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use robocache::{DType, Error, ErrorKind, Result, ensure};
+use robocache::{DType, Error, ErrorKind, Result, ensure, shown_path};
 
 use super::layout::{CachedSource, CachedStream, Encoding, FORMAT, Plan, Skipped, Unit, VERSION, whole};
 use crate::findings::Finding;
@@ -114,7 +114,7 @@ impl Plan {
             None => Ok(None),
             Some(source) if source.path == path => Err(has_changed(path)),
             Some(source) => {
-                let text = format!("another source is called {tag:?} already ({})", source.path.display());
+                let text = format!("another source is called {tag:?} already ({})", shown_path(&source.path));
                 Err(Error::new(ErrorKind::InvalidArgument, text).argument("tag"))
             }
         }
@@ -273,7 +273,7 @@ impl Plan {
             let stream = finding.stream.as_ref().map_or(String::new(), |name| format!("{name}: "));
             // Findings name files from the source on.
             let path =
-                finding.path.as_ref().map_or(String::new(), |path| format!(" ({})", last.path.join(path).display()));
+                finding.path.as_ref().map_or(String::new(), |path| format!(" ({})", shown_path(&last.path.join(path))));
             let reason = format!("{}: {stream}{}{path}", finding.code, finding.message);
             self.errors.push(Skipped { source, episode, reason });
         }
@@ -287,14 +287,14 @@ impl Plan {
         let largest = taken.iter().filter_map(|&place| self.streams.get(place)).map(row).max().unwrap_or(1).max(1);
         let frames = (UNIT_BYTES / largest).clamp(LEAST_UNIT_FRAMES, MOST_UNIT_FRAMES);
         let frames = options.unit_frames.unwrap_or(frames).max(1);
-        let (mut first, mut so_far) = (0, 0);
+        let (mut first, mut so_far) = (0, 0u64);
         for at in 0..dataset.len() {
             let length = dataset.episode(at)?.length;
-            if at > first && so_far + length > frames {
+            if at > first && so_far.saturating_add(length) > frames {
                 self.units.push(Unit { unit: self.units.len(), source, first, end: at, frames: so_far });
                 (first, so_far) = (at, 0);
             }
-            so_far += length;
+            so_far = length.saturating_add(so_far);
         }
         if first < dataset.len() {
             self.units.push(Unit { unit: self.units.len(), source, first, end: dataset.len(), frames: so_far });

@@ -110,6 +110,9 @@ struct Unchecked {
     values: Values,
 }
 
+/// Components of a stream without samples.
+const MOST_EMPTY: usize = 1 << 22;
+
 impl TryFrom<Unchecked> for StreamStats {
     type Error = String;
 
@@ -124,6 +127,10 @@ impl TryFrom<Unchecked> for StreamStats {
             }
         }
         match &values {
+            // A summary of nothing has its width, which the file does not hold.
+            Values::Nothing if width > MOST_EMPTY => {
+                return Err(format!("statistics of {width} components of nothing"));
+            }
             Values::Nothing => {}
             Values::Narrow(columns) => check(columns, width)?,
             Values::Wide(columns) => check(columns, width)?,
@@ -148,6 +155,11 @@ impl StreamStats {
             (kind, &[_, _, channels]) if kind.is_picture() => (Self::new(channels), 1),
             _ => (Self::new(shape.iter().product()), 1),
         }
+    }
+
+    /// How many components it is of.
+    pub(crate) fn width(&self) -> usize {
+        self.width
     }
 
     /// The same without what it has seen.
@@ -265,6 +277,13 @@ impl StreamStats {
 }
 
 impl Summary {
+    /// How many components each of its rows has.
+    pub(crate) fn widths(&self) -> [usize; 11] {
+        let Self { min, max, mean, std, q01, q10, q50, q90, q99, count: _, nan, infinite } = self;
+        let [a, b, c, d, e, f, g, h, i] = [min, max, mean, std, q01, q10, q50, q90, q99].map(Vec::len);
+        [a, b, c, d, e, f, g, h, i, nan.len(), infinite.len()]
+    }
+
     fn push(&mut self, moments: Moments, quantiles: [f64; 5], (nan, infinite): (u64, u64)) {
         let known = |value: f64| if moments.count == 0 { f64::NAN } else { value };
         self.min.push(known(moments.low));

@@ -18,7 +18,7 @@ use super::stats::StreamStats;
 use crate::check::values::errors;
 use crate::limits::file_error;
 use crate::model::{Dataset, Kind, Samples, Values};
-use crate::source::{cause, is_lasting};
+use crate::source::{cause, is_lasting, look};
 
 /// Everything that the work on a unit needs.
 #[derive(Clone, Copy)]
@@ -110,8 +110,7 @@ impl<'a> Work<'a> {
 
     /// A folder without its description, or with a damaged one, is no unit, but it is in the way.
     fn remove_broken(&self, unit: &Unit, shards: &Folder<'_>) -> Result<()> {
-        if unit_folder(self.root, unit).symlink_metadata().is_err() || read_done(self.plan, self.root, unit)?.is_some()
-        {
+        if look(&unit_folder(self.root, unit))?.is_none() || read_done(self.plan, self.root, unit)?.is_some() {
             return Ok(());
         }
         remove_unit(self.fs, shards, unit)
@@ -153,7 +152,7 @@ impl<'a> Work<'a> {
                 self.keep_or_raise(error, episode)?;
             }
             if cameras == 0 {
-                told.up_to(told.frames.get() + self.dataset.episode(episode.at)?.length);
+                told.up_to(told.frames.get().saturating_add(self.dataset.episode(episode.at)?.length));
             }
         }
         told.up_to(unit.frames);
@@ -420,7 +419,7 @@ fn narrowed<T: Copy>(
         None => String::new(),
     };
     let text = format!(
-        "{}: expected numbers that {} holds, got {} in sample {}{place}",
+        "{}: expected numbers that {} holds, got {:?} in sample {}{place}",
         stream.name,
         stream.dtype,
         numbers.get(at).copied().unwrap_or(f64::NAN),

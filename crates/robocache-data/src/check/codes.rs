@@ -42,7 +42,7 @@ codes! {
     MISSING_FILE = "missing_file", Error, "a file of an episode is not there";
     MISSING_FILES = "missing_files", Warning, "a declared camera has no files at all; everything else can be used";
     UNREADABLE_FILE = "unreadable_file", Error, "a file, or a column of it, cannot be read";
-    UNREADABLE_NOW = "unreadable_now", Error, "the system could not read a file this time: too many open files, a disk at fault";
+    UNREADABLE_NOW = "unreadable_now", Error, "the system could not read a file this time: no permission, too many open files, a disk at fault";
 
     // Columns.
     STREAM_LEFT_OUT = "stream_left_out", Warning, "a declared stream is of a type that is not read; everything else can be used";

@@ -238,9 +238,16 @@ fn equals(stream: &StreamInfo, column: usize) -> String {
     component(stream, column).map(|name| format!("{name} = ")).unwrap_or_default()
 }
 
-/// A number as people would write it: most streams hold 32 bits.
-pub(crate) fn shown(number: f64) -> f32 {
-    number as f32
+/// A number as people would write it: most streams hold 32 bits, which have fewer digits.
+pub(crate) fn shown(number: f64) -> String {
+    let (near, size) = (number as f32, number.abs());
+    let is_long = number.is_finite() && size != 0.0 && !(1e-5..1e16).contains(&size);
+    match (f64::from(near) == number, is_long) {
+        (true, false) => near.to_string(),
+        (true, true) => format!("{near:e}"),
+        (false, false) => number.to_string(),
+        (false, true) => format!("{number:e}"),
+    }
 }
 
 /// Some of many; `None` of none.
@@ -286,6 +293,14 @@ mod tests {
         }
         found.extend(over_all(stream, &all.unwrap()));
         found
+    }
+
+    #[test]
+    fn numbers_are_shown_as_they_are() {
+        let texts = [0.0, 90.0, 0.1, f64::from(0.1f32), -2.5, 16_777_217.0, 1_700_000_000.125].map(shown);
+        assert_eq!(texts, ["0", "90", "0.1", "0.1", "-2.5", "16777217", "1700000000.125"]);
+        let texts = [1e300, -1e300, 1e-300, f64::from(1e30f32), f64::INFINITY, f64::NAN].map(shown);
+        assert_eq!(texts, ["1e300", "-1e300", "1e-300", "1e30", "inf", "NaN"]);
     }
 
     #[test]

@@ -14,8 +14,9 @@ use super::root::Root;
 use crate::check::codes;
 use crate::findings::Finding;
 use crate::json::Json;
-use crate::limits::{Limits, corrupt, file_error};
+use crate::limits::{Limits, corrupt};
 use crate::parquet::ParquetFile;
+use crate::source::look;
 
 /// Which file of a kind: `(chunk, file)`, in version 2 `(chunk, episode)`.
 pub(super) type FileId = (u64, u64);
@@ -72,7 +73,7 @@ impl Episodes {
         let keys = info.features.iter().filter(|feature| feature.dtype == "video").map(|feature| feature.name.clone());
         let cameras = keys.map(|key| Camera { key, places: Vec::new() }).collect();
         let mut episodes = Self { cameras, ..Self::default() };
-        if !exists(root, info.version.episodes())? {
+        if look(&root.path.join(info.version.episodes()))?.is_none() {
             return episodes.without_files(root, info);
         }
         match info.version {
@@ -223,7 +224,7 @@ pub(super) fn read_tasks(root: &Root, info: &Info) -> Result<(Vec<String>, Vec<F
     let mut pairs: Vec<(u64, Option<String>)> = Vec::new();
     let path = root.path.join(info.version.tasks());
     // A dataset that was only just created has none yet.
-    if info.total_episodes == Some(0) && !exists(root, info.version.tasks())? {
+    if info.total_episodes == Some(0) && look(&root.path.join(info.version.tasks()))?.is_none() {
         return Ok(Default::default());
     }
     if info.version == Version::V30 {
@@ -265,16 +266,6 @@ pub(super) fn read_tasks(root: &Root, info: &Info) -> Result<(Vec<String>, Vec<F
         place.clone_from(text);
     }
     Ok((tasks, found))
-}
-
-/// Whether something lies at a place in the dataset; a folder that may not be looked into is an error.
-fn exists(root: &Root, place: &str) -> Result<bool> {
-    let path = root.path.join(place);
-    match path.symlink_metadata() {
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(file_error(&path, "cannot open", error)),
-    }
 }
 
 /// Every line of a file as JSON; empty ones do not count.

@@ -30,10 +30,10 @@ use crate::Limits;
 use crate::check::{Code, codes};
 use crate::findings::{Checked, Finding, Level, Progress};
 use crate::json::Json;
-use crate::limits::{corrupt, file_error};
+use crate::limits::corrupt;
 use crate::model::{EpisodeInfo, Kind, Samples, Source, StreamInfo};
 use crate::parquet::{ParquetFile, Shared};
-use crate::source::is_lasting;
+use crate::source::{is_denied, is_lasting, look};
 use crate::video::VideoFile;
 
 /// Files whose metadata is kept: their indices are small, but a dataset has many.
@@ -58,14 +58,7 @@ pub(crate) struct LeRobot {
 
 /// Whether a folder looks like a LeRobot dataset; a folder that may not be looked into is an error.
 pub(crate) fn is_dataset(path: &Path) -> Result<bool> {
-    let info = path.join("meta/info.json");
-    match info.symlink_metadata() {
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            Err(file_error(&info, "cannot look for a dataset", error))
-        }
-        Err(_) => Ok(false),
-    }
+    Ok(look(&path.join("meta/info.json"))?.is_some())
 }
 
 /// Opens a dataset by its metadata, and says why it should not be used, where its metadata
@@ -186,7 +179,8 @@ impl LeRobot {
                 tried.push(*file);
                 match self.table(at) {
                     Ok(table) => tables.push(table),
-                    Err(error) if !is_lasting(&error) => return Err(error),
+                    // Without rights to one file the others can be read; an ingest ends at its fingerprint.
+                    Err(error) if !is_lasting(&error) && !is_denied(&error) => return Err(error),
                     Err(_) => {}
                 }
             }
@@ -307,7 +301,15 @@ impl Source for LeRobot {
     }
 
     fn check_but_numbers(&self, progress: &Progress<'_>) -> Result<Checked> {
-        self.check_all(progress, false)
+        let checked = self.check_all(progress, false)?;
+        // What is wrong with a file that cannot be read now is not known.
+        match checked.findings.iter().find(|finding| finding.code == codes::UNREADABLE_NOW.name) {
+            None => Ok(checked),
+            Some(finding) => {
+                let path = finding.path.as_ref().map_or(self.root.path.clone(), |path| self.root.path.join(path));
+                Err(Error::new(ErrorKind::FileError, finding.message.clone()).path(path))
+            }
+        }
     }
 
     fn files(&self) -> Result<Vec<PathBuf>> {

@@ -1,12 +1,13 @@
 //! The folder of a dataset. Paths that its metadata makes stay inside it.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use robocache::{Error, ErrorKind, Result};
 
 use crate::Limits;
 use crate::limits::{corrupt, exceeds, file_error};
-use crate::source::RegularFile;
+use crate::source::{RegularFile, list};
 
 /// What file systems allow for one name.
 const MOST_NAME: usize = 255;
@@ -71,17 +72,8 @@ impl Root {
 
 /// Entries of a folder whose names are a number between `before` and `after`.
 fn numbered(folder: &Path, before: &str, after: &str) -> Result<Vec<(u64, PathBuf)>> {
-    let cannot = |error| file_error(folder, "cannot list the folder", error);
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(cannot)? {
-        let entry = entry.map_err(cannot)?;
-        let name = entry.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix(before)?.strip_suffix(after)?.parse().ok());
-        if let Some(number) = number {
-            found.push((number, entry.path()));
-        }
-    }
-    Ok(found)
+    let number = |name: &OsStr| name.to_str()?.strip_prefix(before)?.strip_suffix(after)?.parse().ok();
+    Ok(list(folder)?.into_iter().filter_map(|(name, path)| Some((number(&name)?, path))).collect())
 }
 
 /// A path of files, as Python's `str.format` would make it: `data/chunk-{chunk_index:03d}/...`.

@@ -159,9 +159,18 @@ impl Order {
                 let sound = weights.iter().all(|weight| weight.is_finite() && *weight >= 0.0);
                 ensure!(sound, "weights", "expected numbers of at least 0, got {weights:?}");
                 let usable = weights.iter().zip(&groups).map(|(&weight, group)| if group.1 > 0 { weight } else { 0.0 });
-                let usable: Vec<f64> = usable.collect();
-                let total = usable.iter().sum::<f64>();
-                ensure!(total > 0.0 && total.is_finite(), "weights", "no source with a weight above 0 has samples");
+                let mut usable: Vec<f64> = usable.collect();
+                ensure!(
+                    usable.iter().any(|&weight| weight > 0.0),
+                    "weights",
+                    "no source with a weight above 0 has samples"
+                );
+                if usable.iter().sum::<f64>().is_infinite() {
+                    // A power of two: the proportions stay as they are. There are at most 2^16 sources.
+                    let smaller =
+                        |weight: f64| (weight / 65536.0).max(if weight > 0.0 { f64::MIN_POSITIVE } else { 0.0 });
+                    usable.iter_mut().for_each(|weight| *weight = smaller(*weight));
+                }
                 let tag = |group: usize| windows.cache.sources().get(group).map_or("", |source| source.tag.as_str());
                 Some(Mixture::new(&usable, seed, &tag)?)
             }

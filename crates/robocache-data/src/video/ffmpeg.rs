@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use robocache::{Error, ErrorKind, Result};
+use robocache::{Error, ErrorKind, Result, shown_path};
 
 use super::child::Child;
 
@@ -111,7 +111,7 @@ pub(super) fn search(surroundings: &Surroundings) -> Result<Ffmpeg> {
     let mut attempt = |program: &Path| match ask_version(program) {
         Ok(version) => Some(Ffmpeg { program: program.to_path_buf(), version }),
         Err(reason) => {
-            failures.push(format!("{}: {reason}", program.display()));
+            failures.push(format!("{}: {reason}", shown_path(program)));
             None
         }
     };
@@ -131,7 +131,7 @@ pub(super) fn search(surroundings: &Surroundings) -> Result<Ffmpeg> {
     if surroundings.folders.is_empty() {
         searched.push("the Python package imageio-ffmpeg was not seen".to_owned());
     }
-    searched.extend(surroundings.folders.iter().map(|folder| format!("none in {}", folder.display())));
+    searched.extend(surroundings.folders.iter().map(|folder| format!("none in {}", shown_path(folder))));
     if !failures.is_empty() {
         searched.push(format!("unusable: {}", failures.join(", ")));
     }

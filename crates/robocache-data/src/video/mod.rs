@@ -226,6 +226,21 @@ impl VideoFile {
     }
 }
 
+/// For the fuzz target: everything that is made of a file's index. Returns how many frames are shown.
+pub(crate) fn examine(path: &Path, limits: &Limits) -> Result<usize> {
+    let video = VideoFile::open(path, limits)?;
+    let mut wanted: Vec<usize> = video.times().iter().map(|&time| video.nearest(time).0).collect();
+    wanted.dedup();
+    if !video.times().is_sorted() || !wanted.is_sorted() || video.first_missing() >= Some(video.frames()) {
+        return Err(Error::invalid("video", "frames in the wrong order"));
+    }
+    for segment in plan::segments(&video.samples, wanted.iter().map(|frame| video.first + frame)) {
+        segment.seek(&video.samples, video.timescale);
+        segment.filter(&video.samples, video.timescale);
+    }
+    Ok(video.frames())
+}
+
 fn stamp(metadata: &Metadata) -> (u64, Option<SystemTime>) {
     (metadata.len(), metadata.modified().ok())
 }

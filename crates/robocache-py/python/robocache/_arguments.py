@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ def only_named(function: str, count: int) -> str:
 def whole(argument: str, value: Any, least: int = 0, most: int = MOST, op: str = "Loader") -> int:
     """A whole number within bounds."""
     try:
-        if isinstance(value, bool):
+        if is_switch(value):
             raise TypeError
         number = operator.index(value)
     except TypeError:
@@ -38,59 +39,83 @@ def whole(argument: str, value: Any, least: int = 0, most: int = MOST, op: str =
 def number(argument: str, value: Any) -> float:
     """A real number."""
     try:
-        if isinstance(value, (bool, str, bytes)):
+        if is_switch(value) or isinstance(value, (str, bytes)):
             raise TypeError
         return float(value)
     except (TypeError, ValueError, OverflowError):
         raise invalid(argument, f"expected a number, got {value!r}") from None
 
 
+def is_switch(value: Any) -> bool:
+    """Whether a value is True or False, of Python or of NumPy, which need not be imported."""
+    if isinstance(value, bool):
+        return True
+    kind = type(value)
+    return kind.__module__ == "numpy" and kind.__name__ in ("bool", "bool_")
+
+
 def flag(argument: str, value: Any, op: str = "Loader") -> bool:
     """True or False; anything else is a mistake."""
-    if not isinstance(value, bool):
+    if not is_switch(value):
         raise invalid(argument, f"expected True or False, got {value!r}", op)
-    return value
+    return bool(value)
 
 
-def text(argument: str, value: Any) -> str:
-    """A text."""
+def text(argument: str, value: Any, op: str = "Loader") -> str:
+    """A text. Python's may hold half a surrogate pair, with which it is none."""
     if not isinstance(value, str):
-        raise invalid(argument, f"expected a text, got {value!r}")
+        raise invalid(argument, f"expected a text, got {value!r}", op)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise invalid(argument, f"expected Unicode text, got {value!r}", op) from None
     return value
+
+
+def path(argument: str, value: Any, op: str) -> str:
+    """A path as `os.fsdecode` makes it, which keeps bytes that are no text."""
+    try:
+        place = os.fsdecode(value)
+        os.fsencode(place)
+    except TypeError:
+        raise invalid(argument, f"expected a path, got {type(value).__name__}", op) from None
+    except UnicodeError:
+        raise invalid(argument, f"expected a path of this system, got {value!r}", op) from None
+    return place
 
 
 def one_of(argument: str, value: Any, known: Sequence[str], op: str = "Loader") -> str:
     """One of a few words."""
     if not isinstance(value, str) or value not in known:
-        expected = " or ".join(f'"{name}"' for name in known)
+        *others, last = (f'"{name}"' for name in known)
+        expected = f"{', '.join(others)} or {last}"
         raise invalid(argument, f"expected {expected}, got {value!r}", op)
     return value
 
 
 def texts(argument: str, value: Any) -> list[str]:
     """Several texts; one alone means itself."""
-    return (
-        [value] if isinstance(value, str) else [text(argument, x) for x in items(argument, value)]
-    )
+    several = [value] if isinstance(value, str) else items(argument, value)
+    return [text(argument, x) for x in several]
 
 
-def items(argument: str, value: Any) -> list[Any]:
+def items(argument: str, value: Any, op: str = "Loader") -> list[Any]:
     """The items of a list, a tuple, an array or any other iterable that is no text and no mapping."""
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
-        raise invalid(argument, f"expected a list, got {value!r}")
+        raise invalid(argument, f"expected a list, got {value!r}", op)
     try:
         return list(value)
     except TypeError:  # an array of no dimension
-        raise invalid(argument, f"expected a list, got {value!r}") from None
+        raise invalid(argument, f"expected a list, got {value!r}", op) from None
 
 
-def by_name(argument: str, value: Any) -> list[tuple[str, Any]]:
+def by_name(argument: str, value: Any, op: str = "Loader") -> list[tuple[str, Any]]:
     """The items of a dict by stream or source; none for None."""
     if value is None:
         return []
     if not isinstance(value, Mapping):
-        raise invalid(argument, f"expected a dict by name, got {value!r}")
-    return [(text(argument, name), item) for name, item in value.items()]
+        raise invalid(argument, f"expected a dict by name, got {value!r}", op)
+    return [(text(argument, name, op), item) for name, item in value.items()]
 
 
 def numbers_by_name(argument: str, value: Any) -> list[tuple[str, float]]:
@@ -130,7 +155,7 @@ def mebibytes(argument: str, value: Any, op: str) -> Any:
     if value is None:
         return None
     try:
-        size = 0.0 if isinstance(value, (bool, bytes)) else float(value)
+        size = 0.0 if is_switch(value) or isinstance(value, bytes) else float(value)
     except (TypeError, ValueError, OverflowError):
         size = 0.0
     if not 0 < size < 2**40:

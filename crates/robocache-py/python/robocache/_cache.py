@@ -107,8 +107,8 @@ class Meta:
 
     @property
     def fps(self) -> float:
-        """Samples per second of the first source; whole where it is whole."""
-        fps = self._cache.sources[0]["fps"] if self._cache.sources else 0.0
+        """Samples per second of the first source; whole where it is whole, 0 where it has no rate."""
+        fps = (self._cache.sources[0]["fps"] if self._cache.sources else None) or 0.0
         return int(fps) if fps == int(fps) else fps
 
     @cached_property

@@ -11,16 +11,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from robocache import _arguments as arguments
 from robocache import _core
 from robocache._arguments import invalid, whole
 from robocache._cache import Cache
 from robocache._errors import FileError, InvalidArgument, Unsupported
 
+_Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
 # A dataset on a hub: owner and name.
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def dataset(path: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> _core.Dataset:
+def dataset(path: _Path) -> _core.Dataset:
     """Opens a dataset: a folder, or the name of one on the Hugging Face hub.
 
     LeRobot v2.0, v2.1 and v3.0 are read. Only the metadata is read here; episodes when asked for:
@@ -31,14 +34,7 @@ def dataset(path: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> _core.
     A name such as "lerobot/pusht" that is no folder here is downloaded by the package
     `huggingface_hub`, where that is installed.
     """
-    try:
-        place = os.fsdecode(path)
-    except TypeError as error:
-        raise InvalidArgument(
-            f"dataset: path: expected a path, got {type(path).__name__}",
-            op="dataset",
-            argument="path",
-        ) from error
+    place = arguments.path("path", path, "dataset")
     if not os.path.lexists(place) and _HUB_NAME.fullmatch(place):
         place = _download(place)
     return _core.open_dataset(place)
@@ -66,8 +62,8 @@ def _download(name: str) -> str:
 
 
 def ingest(
-    path: str | os.PathLike[str],
-    out: str | os.PathLike[str],
+    path: _Path,
+    out: _Path,
     *,
     streams: Iterable[str] | Mapping[str, str | Mapping[str, str]] | None = None,
     methods: Mapping[str, str | list[tuple[str, int, int]]] | None = None,
@@ -97,21 +93,29 @@ def ingest(
         tag: what this source is called among several; the folder's name by default.
         progress: draw a bar when standard error is a terminal.
     """
-    source = os.fspath(path)
+    op = "ingest"
+    source, target = arguments.path("path", path, op), arguments.path("out", out, op)
+    chosen, by_stream = _choices(streams), arguments.by_name("methods", methods, op)
+    pictures = arguments.one_of("images", images, ("jpeg", "raw", "skip"), op)
+    size = _size(image_size)
+    quality = whole("quality", quality, 1, 100, op)
+    strict = arguments.flag("strict", strict, op)
+    if workers is not None:
+        workers = whole("workers", workers, 1, 4096, op)
+    if tag is not None:
+        tag = arguments.text("tag", tag, op)
+    progress = arguments.flag("progress", progress, op)
+    # The hub is asked last, when nothing else is wrong.
     if not os.path.lexists(source) and _HUB_NAME.fullmatch(source):
         source = _download(source)
-    size = _size(image_size)
-    quality = whole("quality", quality, 1, 100, op="ingest")
-    if workers is not None:
-        workers = whole("workers", workers, 1, 4096, op="ingest")
     bar = _Bar() if progress and sys.stderr is not None and sys.stderr.isatty() else None
     try:
         report = _core.ingest_dataset(
             source,
-            os.fspath(out),
-            _choices(streams),
-            list((methods or {}).items()),
-            images,
+            target,
+            chosen,
+            by_stream,
+            pictures,
             size,
             quality,
             strict,
@@ -132,7 +136,7 @@ class Ingested:
     episodes: int
     """Episodes in the cache now."""
     frames: int
-    """Frames that were read now."""
+    """Frames of the episodes that were taken now."""
     bytes: int
     """Bytes of the cache."""
     units_before: int
@@ -155,11 +159,12 @@ def _choices(
             argument="streams",
         )
     if not isinstance(streams, Mapping):
-        return [(name, None, None) for name in streams]
+        names = arguments.items("streams", streams, "ingest")
+        return [(arguments.text("streams", name, "ingest"), None, None) for name in names]
     chosen: list[tuple[str, str | None, str | None]] = []
-    for name, wish in streams.items():
+    for name, wish in arguments.by_name("streams", streams, "ingest"):
         if isinstance(wish, str):
-            chosen.append((name, wish, None))
+            chosen.append((name, arguments.text("streams", wish, "ingest"), None))
             continue
         if not isinstance(wish, Mapping):
             raise InvalidArgument(
@@ -170,11 +175,15 @@ def _choices(
         unknown = set(wish) - {"name", "dtype"}
         if unknown:
             raise InvalidArgument(
-                f"ingest: streams: {name!r}: expected 'name' and 'dtype', got {sorted(unknown)}",
+                f"ingest: streams: {name!r}: expected 'name' and 'dtype', got {sorted(unknown, key=repr)}",
                 op="ingest",
                 argument="streams",
             )
-        chosen.append((name, wish.get("name"), wish.get("dtype")))
+        new, dtype = (
+            None if said is None else arguments.text("streams", said, "ingest")
+            for said in (wish.get("name"), wish.get("dtype"))
+        )
+        chosen.append((name, new, dtype))
     return chosen
 
 
@@ -219,6 +228,6 @@ class _Bar:
             sys.stderr.flush()
 
 
-def open(path: str | os.PathLike[str]) -> Cache:
+def open(path: _Path) -> Cache:
     """Opens a cache that `rc.ingest` made. Many processes can do so at once."""
-    return Cache(_core.open_cache(os.fspath(path)))
+    return Cache(_core.open_cache(arguments.path("path", path, "open")))

@@ -461,7 +461,7 @@ def _open_windows(path: str, options: dict[str, Any], identity: dict[str, str]) 
     windows = Windows(open_cache(path), **options)
     for key, known in identity.items():
         if windows.identity[key] != known:
-            raise invalid("cache", f"{path} has changed since: other {key}")
+            raise invalid("cache", f"{path!r} has changed since: other {key}")
     return windows
 
 

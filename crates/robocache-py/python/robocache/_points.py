@@ -90,7 +90,7 @@ def voxelize(
         lengths: `[B]` int32 or int64, how many points of each row exist; the rest is padding.
         dtype: of the grid. Occupancy: any, uint8 by default; counts: int32 (default), int64, float32
             or float64; features: a float, that of `features` by default.
-        fill: what empty cells hold; integers must hold it exactly. Not for sparse grids.
+        fill: what empty cells hold: integer grids hold it exactly, floats round it. Not for sparse grids.
         sparse: return the occupied cells only, for grids whose dense form would not fit: fewer than
             2**63 cells in all. Waits once for their number, like `torch.unique`, unless `max_voxels` says
             it.
@@ -226,7 +226,8 @@ def crop_box(
     Returns:
         `mask [B,N]` bool, or a `Cropped` with `.points`, `.index` and `.lengths`.
     """
-    if flag("compact", compact, "crop_box") and out is not None:
+    compact = flag("compact", compact, "crop_box")
+    if compact and out is not None:
         raise invalid("out", "compacted points are allocated", "crop_box")
     found = _ops.engine(points, lengths, out).crop_box(
         points,

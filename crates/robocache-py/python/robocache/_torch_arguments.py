@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -136,7 +137,7 @@ def as_dtype(given: Any, op: str, argument: str = "out_dtype") -> torch.dtype | 
         return given
     if given is float:  # Python's own, which is no dtype, has 64 bits, unlike torch's
         return torch.float64
-    name = getattr(given, "__name__", str(given)).removeprefix("torch.")
+    name = _encodable(getattr(given, "__name__", str(given))).removeprefix("torch.")
     full = _SHORT.get(name, name)
     found = getattr(torch, full, None)
     # torch knows some by other names, such as `long`, which the engine does not.
@@ -149,10 +150,15 @@ def as_flag(argument: str, given: Any, op: str, default: bool = False) -> bool:
     """A switch."""
     if given is None:
         return default
-    if type(given).__name__ not in ("bool", "bool_"):
+    if not _is_switch(given):
         text = f"expected True or False, got {type(given).__name__}"
         refuse(InvalidArgument, op, argument, text)
     return bool(given)
+
+
+def _is_switch(given: Any) -> bool:
+    """Python's or NumPy's, in a form that torch.compile traces."""
+    return type(given).__name__ in ("bool", "bool_")
 
 
 def as_data(argument: str, given: Any, op: str) -> Tensor:
@@ -167,10 +173,37 @@ def as_data(argument: str, given: Any, op: str) -> Tensor:
 
 def as_number(argument: str, given: Any, op: str) -> float:
     """One number, also one of NumPy or in a tensor."""
-    found = None if isinstance(given, bool) else _float(given)
+    found = None if _is_switch(given) else _float(given)
     if found is None:
         refuse(InvalidArgument, op, argument, f"expected a number, got {type(given).__name__}")
     return found
+
+
+def as_fill(given: Any, op: str) -> tuple[float, str | None]:
+    """What empty cells hold: a number of a schema, or the digits of an integer, which that would round."""
+    if given is None:
+        return 0.0, None
+    whole = _index(given)
+    if whole is not None and -(2**64) < whole < 2**64:
+        return 0.0, f"{int(whole)}"  # also one that torch.compile would keep open
+    return as_number("fill", given, op), None
+
+
+def _index(given: Any) -> int | None:
+    """What says itself that it is an integer."""
+    if isinstance(given, int):
+        return None if isinstance(given, bool) else given
+    if _is_switch(given) or isinstance(given, float) or not hasattr(given, "__index__"):
+        return None
+    try:
+        return operator.index(given)
+    except TypeError:  # a tensor of floats, or of several numbers
+        return None
+
+
+def fill_of(number: float, digits: str | None) -> float:
+    """The opposite of `as_fill`."""
+    return number if digits is None else int(digits)
 
 
 def as_seconds(given: Any, op: str, argument: str = "max_gap") -> float | None:
@@ -228,14 +261,21 @@ def as_name(argument: str, given: Any, op: str, default: str | None = None) -> s
         return default
     if not isinstance(given, str):
         refuse(InvalidArgument, op, argument, f"expected a name, got {type(given).__name__}")
-    return given
+    return _encodable(given)
+
+
+def _encodable(text: str) -> str:
+    """As a schema can hold it: half a surrogate pair, which no name has, becomes a question mark."""
+    if torch.compiler.is_compiling():
+        return text
+    return text.encode(errors="replace").decode()
 
 
 def as_text(given: Any) -> str | None:
     """What the engine reads as a text: devices and budgets."""
     if isinstance(given, int) and not isinstance(given, bool):
         return f"{int(given)}"  # also one that torch.compile would keep open
-    return None if given is None else str(given)
+    return None if given is None else _encodable(str(given))
 
 
 def as_device(given: Any, op: str) -> str | None:
@@ -283,7 +323,7 @@ def _plain_name(name: str, op: str, argument: str) -> str:
     if not name or ":" in name or "," in name:
         text = f'expected the name of a method, such as linear, got "{name}"'
         refuse(InvalidArgument, op, argument, text)
-    return name
+    return _encodable(name)
 
 
 def method_of(text: str) -> Any:

@@ -19,6 +19,8 @@ from robocache._torch_arguments import (
     as_data,
     as_device,
     as_dtype,
+    as_fill,
+    as_flag,
     as_name,
     as_number,
     as_tensor,
@@ -26,6 +28,7 @@ from robocache._torch_arguments import (
     as_whole,
     chosen,
     common_batch,
+    fill_of,
     no_second_gradient,
     refuse_gradients,
     refuse_options,
@@ -119,6 +122,10 @@ def voxelize(
 ) -> Any:
     """The engine's `voxelize` of depth images in torch tensors through the registered op."""
     refuse_options(_OP, out=out, stream=stream)
+    return_counts = as_flag("return_counts", return_counts, _OP)
+    return_dropped = as_flag("return_dropped", return_dropped, _OP)
+    as_flag("check", check, _OP, True)
+    fill, digits = as_fill(fill, _OP)
     results = call(
         _OP,
         *_image_of(image),
@@ -126,11 +133,12 @@ def voxelize(
         *grid_of(origin, voxel_size, shape, _OP),
         as_name("reduce", reduce, _OP),
         as_dtype(dtype, _OP, "dtype"),
-        0.0 if fill is None else as_number("fill", fill, _OP),
+        fill,
         return_counts,
         return_dropped,
         as_device(device, _OP),
         as_text(max_memory),
+        digits,
     )
     return chosen(results, (True, return_counts, return_dropped))
 
@@ -151,6 +159,7 @@ def _voxelize_kernel(
     return_dropped: bool,
     device: str | None,
     max_memory: str | None,
+    fill_digits: str | None = None,
 ) -> tuple[Tensor, ...]:
     found = _core.voxelize(
         DepthImage(depth, intrinsics, extrinsics, depth_scale),
@@ -160,7 +169,7 @@ def _voxelize_kernel(
         shape=shape,
         reduce=reduce,  # type: ignore[arg-type]
         dtype=dtype,
-        fill=fill,
+        fill=fill_of(fill, fill_digits),
         return_counts=return_counts,
         return_dropped=return_dropped,
         device=device,
@@ -182,7 +191,8 @@ def _voxelize_fake(
 
 
 def _voxelize_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    depth, intrinsics, extrinsics, scale, features, *grid, reduce, _, _, _, _, _, _ = inputs
+    depth, intrinsics, extrinsics, scale, features, *rest = inputs
+    grid, reduce = rest[:3], rest[3]
     kept = features if reads_features(reduce) else None
     ctx.save_for_backward(depth, intrinsics, extrinsics, kept)
     ctx.features = None if features is None else (features.shape, features.dtype)
@@ -196,7 +206,7 @@ def _voxelize_gradient(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | Non
         *image, features = ctx.saved_tensors
         kind = features, *ctx.features, *ctx.grid, ctx.reduce
         result = call("voxelize_depth_backward", grad, *image, ctx.scale, *kind)
-    return (*(None,) * 4, result, *(None,) * 10)
+    return (*(None,) * 4, result, *(None,) * 11)
 
 
 def _backward_kernel(
@@ -233,7 +243,8 @@ def _backward_fake(grad: Tensor, *arguments: Any) -> Tensor:
 VOXELIZE_DEPTH = Op(
     name=_OP,
     schema=f"({_IMAGE}, Tensor? features, {GRID}, str reduce, ScalarType? dtype, float fill, "
-    "bool return_counts, bool return_dropped, str? device, str? max_memory) "
+    "bool return_counts, bool return_dropped, str? device, str? max_memory, "
+    "str? fill_digits=None) "
     "-> (Tensor, Tensor, Tensor)",
     kernel=_voxelize_kernel,
     fake=_voxelize_fake,
@@ -275,6 +286,7 @@ def group_points(
 ) -> Any:
     """The engine's `group_points` of depth images in torch tensors through the registered op."""
     refuse_options(_OP, stream=stream)
+    as_flag("check", check, _OP, True)
     grid = grid_of(origin, voxel_size, shape, _OP)
     return call(
         "group_depth",

@@ -12,6 +12,7 @@ from robocache._torch_arguments import (
     NOWHERE,
     as_data,
     as_device,
+    as_flag,
     as_number,
     as_numbers,
     as_tensor,
@@ -93,6 +94,7 @@ def crop_box(
     refuse_gradients(op, NOWHERE, points=points, lengths=lengths)
     points = as_data("points", points, op)
     low, high = as_numbers("low", low, op), as_numbers("high", high, op)
+    check = as_flag("check", check, op, True)
     results = call(op, points, lengths, low, high, compact, as_device(device, op), check)
     return chosen(results, (True, compact, compact))
 
@@ -165,6 +167,7 @@ def unproject(
     refuse_gradients(op, NOWHERE, depth=depth, intrinsics=intrinsics, extrinsics=extrinsics)
     depth = as_data("depth", depth, op)
     scale = as_number("depth_scale", depth_scale, op)
+    return_valid = as_flag("return_valid", return_valid, op)
     results = call(op, depth, intrinsics, extrinsics, scale, return_valid, as_device(device, op))
     return chosen(results, (True, return_valid))
 
@@ -239,6 +242,7 @@ def farthest_points(
     refuse_gradients(op, NOWHERE, points=points, lengths=lengths)
     points = as_data("points", points, op)
     k, start = as_whole("k", k, op), as_whole("start", start, op)
+    check = as_flag("check", check, op, True)
     return call(op, points, lengths, k, start, as_device(device, op), check)
 
 

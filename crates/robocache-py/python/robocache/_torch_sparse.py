@@ -12,6 +12,7 @@ from robocache._points import REDUCES_FEATURES, voxelize_backward
 from robocache._torch_arguments import (
     as_device,
     as_dtype,
+    as_flag,
     as_name,
     as_text,
     as_whole,
@@ -52,6 +53,7 @@ def group_points(
     refuse_options("voxelize", stream=stream)
     points, _, lengths = points_of(points, None, lengths)
     grid = grid_of(origin, voxel_size, shape)
+    check = as_flag("check", check, "voxelize", True)
     options = as_device(device, "voxelize"), as_text(max_memory), check
     return call("group_points", points, lengths, *grid, max_voxels, *options)
 

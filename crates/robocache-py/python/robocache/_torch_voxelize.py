@@ -15,14 +15,16 @@ from robocache._torch_arguments import (
     as_data,
     as_device,
     as_dtype,
+    as_fill,
+    as_flag,
     as_name,
-    as_number,
     as_numbers,
     as_sizes,
     as_tensor,
     as_text,
     chosen,
     common_batch,
+    fill_of,
     no_second_gradient,
     refuse_gradients,
     refuse_options,
@@ -83,7 +85,9 @@ def voxelize(
     op = "voxelize"
     refuse_options(op, out=out, stream=stream)
     points, features, lengths = points_of(points, features, lengths)
-    fill = 0.0 if fill is None else as_number("fill", fill, op)
+    return_counts = as_flag("return_counts", return_counts, op)
+    return_dropped = as_flag("return_dropped", return_dropped, op)
+    fill, digits = as_fill(fill, op)
     results = call(
         op,
         points,
@@ -97,7 +101,8 @@ def voxelize(
         return_dropped,
         as_device(device, op),
         as_text(max_memory),
-        check,
+        as_flag("check", check, op, True),
+        digits,
     )
     return chosen(results, (True, return_counts, return_dropped))
 
@@ -121,6 +126,7 @@ def _voxelize_kernel(
     device: str | None,
     max_memory: str | None,
     check: bool,
+    fill_digits: str | None = None,
 ) -> tuple[Tensor, ...]:
     found = _core.voxelize(
         points,
@@ -131,7 +137,7 @@ def _voxelize_kernel(
         reduce=reduce,  # type: ignore[arg-type]
         lengths=lengths,
         dtype=dtype,
-        fill=fill,
+        fill=fill_of(fill, fill_digits),
         return_counts=return_counts,
         return_dropped=return_dropped,
         device=device,
@@ -171,7 +177,8 @@ def voxelize_fake(
 
 
 def _voxelize_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    points, features, lengths, *grid, reduce, _, _, _, _, _, _, _ = inputs
+    points, features, lengths, *rest = inputs
+    grid, reduce = rest[:3], rest[3]
     ctx.save_for_backward(points, features if reads_features(reduce) else None, lengths)
     ctx.features = None if features is None else (features.shape, features.dtype)
     ctx.grid, ctx.reduce = grid, reduce
@@ -183,7 +190,7 @@ def _voxelize_gradient(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | Non
     if ctx.needs_input_grad[1]:
         saved, (shape, dtype) = ctx.saved_tensors, ctx.features
         result = call("voxelize_backward", grad, *saved, shape, dtype, *ctx.grid, ctx.reduce)
-    return (None, result, *(None,) * 12)
+    return (None, result, *(None,) * 13)
 
 
 def _backward_kernel(
@@ -241,7 +248,7 @@ VOXELIZE = Op(
     name="voxelize",
     schema=f"(Tensor points, Tensor? features, Tensor? lengths, {GRID}, str reduce, "
     "ScalarType? dtype, float fill, bool return_counts, bool return_dropped, str? device, "
-    "str? max_memory, bool check) -> (Tensor, Tensor, Tensor)",
+    "str? max_memory, bool check, str? fill_digits=None) -> (Tensor, Tensor, Tensor)",
     kernel=_voxelize_kernel,
     fake=voxelize_fake,
     inner={0: 2, 1: 2, 2: 0},

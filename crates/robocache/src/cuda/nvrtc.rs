@@ -7,7 +7,7 @@ use std::sync::{Mutex, OnceLock};
 use libloading::Library;
 
 use super::sys::{LoadError, Nvrtc};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, shown_path};
 
 static EXTRA_FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
@@ -76,7 +76,7 @@ fn load(newest: c_int) -> std::result::Result<Nvrtc, LoadError> {
             }
             load_builtins(Some(folder));
             // SAFETY: as above, from a folder of the installation.
-            if let Some(nvrtc) = attempt(unsafe { Library::new(&path) }, path.display().to_string()) {
+            if let Some(nvrtc) = attempt(unsafe { Library::new(&path) }, shown_path(&path)) {
                 return Ok(nvrtc);
             }
         }
@@ -87,7 +87,7 @@ fn load(newest: c_int) -> std::result::Result<Nvrtc, LoadError> {
             return Ok(nvrtc);
         }
     }
-    let folders: Vec<_> = extra.iter().map(|folder| folder.display().to_string()).collect();
+    let folders: Vec<_> = extra.iter().map(|folder| shown_path(folder)).collect();
     // The extra of the package whose NVRTC this driver takes.
     let extra_name = if newest < 13_000 { "cuda12" } else { "cuda" };
     Err(LoadError(format!(

@@ -22,6 +22,7 @@ pub use fuse::Fuse;
 pub use pose::Small;
 pub use resample::Resample;
 pub use resample_backward::ResampleBackward;
+pub use scalar::Number;
 pub use transform_points::TransformPoints;
 pub use unproject::Unproject;
 pub use voxelize::Voxelize;

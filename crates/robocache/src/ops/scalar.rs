@@ -1,4 +1,6 @@
-//! Floating point elements as ops on points compute with them.
+//! Elements as ops on points compute with them, and numbers for elements of any dtype.
+
+use std::fmt;
 
 use half::{bf16, f16};
 
@@ -145,25 +147,76 @@ pub(crate) fn float_number(dtype: DType) -> u8 {
     }
 }
 
-/// A number as bits of `dtype`; none where an integer cannot hold it exactly.
-pub(crate) fn bits_of(dtype: DType, number: f64) -> Option<u64> {
-    let whole = |low: f64, high: f64| (number.trunc() == number && number >= low && number <= high).then_some(number);
-    Some(match dtype {
-        DType::F16 => u64::from(f16::narrow(number).to_bits()),
-        DType::BF16 => u64::from(bf16::narrow(number).to_bits()),
-        DType::F32 => u64::from((number as f32).to_bits()),
-        DType::F64 => number.to_bits(),
-        DType::Bool => whole(0.0, 1.0)? as u64,
-        DType::U8 => whole(0.0, 255.0)? as u64,
-        DType::U16 => whole(0.0, 65_535.0)? as u64,
-        DType::U32 => whole(0.0, f64::from(u32::MAX))? as u64,
-        DType::U64 => whole(0.0, 9.007_199_254_740_992e15)? as u64,
-        DType::I8 => whole(-128.0, 127.0)? as i64 as u64 & 0xff,
-        DType::I16 => whole(-32_768.0, 32_767.0)? as i64 as u64 & 0xffff,
-        DType::I32 => whole(f64::from(i32::MIN), f64::from(i32::MAX))? as i64 as u64 & 0xffff_ffff,
+/// A number for elements of any dtype. f64 does not hold every integer of 64 bits.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Number {
+    /// An integer.
+    Whole(i128),
+    /// Any number, NaN and infinity too.
+    Real(f64),
+}
+
+macro_rules! number {
+    ($($variant:ident: $($type:ty),+;)+) => {$($(
+        impl From<$type> for Number {
+            fn from(number: $type) -> Self {
+                Self::$variant(number.into())
+            }
+        }
+    )+)+};
+}
+number! {
+    Whole: i32, i64, u64, i128;
+    Real: f32, f64;
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(number) => write!(f, "{number}"),
+            Self::Real(number) => write!(f, "{number:?}"),
+        }
+    }
+}
+
+/// A number as bits of `dtype`: rounded for floats, exact for integers. None where `dtype` does not hold it.
+pub(crate) fn bits_of(dtype: DType, number: Number) -> Option<u64> {
+    let (least, most): (i128, i128) = match dtype {
+        DType::F16 | DType::BF16 | DType::F32 | DType::F64 => return float_bits_of(dtype, number),
         DType::F8E4M3 | DType::F8E5M2 => return None,
-        DType::I64 => whole(-9.007_199_254_740_992e15, 9.007_199_254_740_992e15)? as i64 as u64,
-    })
+        DType::Bool => (0, 1),
+        DType::U8 => (0, u8::MAX.into()),
+        DType::U16 => (0, u16::MAX.into()),
+        DType::U32 => (0, u32::MAX.into()),
+        DType::U64 => (0, u64::MAX.into()),
+        DType::I8 => (i8::MIN.into(), i8::MAX.into()),
+        DType::I16 => (i16::MIN.into(), i16::MAX.into()),
+        DType::I32 => (i32::MIN.into(), i32::MAX.into()),
+        DType::I64 => (i64::MIN.into(), i64::MAX.into()),
+    };
+    let whole = match number {
+        Number::Whole(number) => number,
+        // What lies beyond i128 becomes its end, which no dtype holds.
+        Number::Real(number) if number.trunc() == number => number as i128,
+        Number::Real(_) => return None,
+    };
+    let bits = whole as u64 & (u64::MAX >> (64 - 8 * dtype.size()));
+    (least..=most).contains(&whole).then_some(bits)
+}
+
+/// None where a finite number would become infinite.
+fn float_bits_of(dtype: DType, number: Number) -> Option<u64> {
+    let number = match number {
+        Number::Whole(number) => number as f64,
+        Number::Real(number) => number,
+    };
+    let (bits, is_infinite) = match dtype {
+        DType::F16 => (u64::from(f16::narrow(number).to_bits()), f16::narrow(number).is_infinite()),
+        DType::BF16 => (u64::from(bf16::narrow(number).to_bits()), bf16::narrow(number).is_infinite()),
+        DType::F32 => (u64::from((number as f32).to_bits()), (number as f32).is_infinite()),
+        _ => (number.to_bits(), number.is_infinite()),
+    };
+    (is_infinite == number.is_infinite()).then_some(bits)
 }
 
 #[cfg(test)]
@@ -203,19 +256,47 @@ mod tests {
 
     #[test]
     fn numbers_become_bits_or_nothing() {
-        assert_eq!(bits_of(DType::I8, -1.0), Some(0xff));
-        assert_eq!(bits_of(DType::F16, 1.0), Some(0x3c00));
-        assert_eq!(bits_of(DType::BF16, -2.0), Some(0xc000));
-        assert_eq!(bits_of(DType::F32, f64::NAN).map(|bits| f32::from_bits(bits as u32).is_nan()), Some(true));
+        assert_eq!(bits_of(DType::I8, (-1.0).into()), Some(0xff));
+        assert_eq!(bits_of(DType::F16, 1.0.into()), Some(0x3c00));
+        assert_eq!(bits_of(DType::BF16, (-2).into()), Some(0xc000));
+        assert_eq!(bits_of(DType::F32, f64::NAN.into()).map(|bits| f32::from_bits(bits as u32).is_nan()), Some(true));
+        assert_eq!(bits_of(DType::F16, f64::NEG_INFINITY.into()), Some(0xfc00));
         for (dtype, number) in [
-            (DType::U8, 256.0),
-            (DType::U8, -1.0),
-            (DType::Bool, 2.0),
-            (DType::I32, 0.5),
-            (DType::I64, f64::NAN),
-            (DType::U16, f64::INFINITY),
+            (DType::U8, 256.into()),
+            (DType::U8, (-1.0).into()),
+            (DType::Bool, 2.0.into()),
+            (DType::I32, 0.5.into()),
+            (DType::I64, f64::NAN.into()),
+            (DType::U16, f64::INFINITY.into()),
+            (DType::U64, f64::MAX.into()),
+            (DType::F16, 65_520.into()),
+            (DType::F32, 1e39.into()),
+            (DType::F8E4M3, 1.into()),
         ] {
             assert_eq!(bits_of(dtype, number), None, "{dtype} {number}");
+        }
+    }
+
+    #[test]
+    fn integers_are_exact_to_the_ends_of_their_dtypes() {
+        let above = (1i64 << 53) + 1;
+        assert_eq!(bits_of(DType::I64, above.into()), Some(above as u64));
+        assert_eq!(bits_of(DType::I64, (-above).into()), Some(-above as u64));
+        for (dtype, least, most) in [
+            (DType::Bool, 0, 1),
+            (DType::U8, 0, i128::from(u8::MAX)),
+            (DType::I8, i128::from(i8::MIN), i128::from(i8::MAX)),
+            (DType::U16, 0, i128::from(u16::MAX)),
+            (DType::I16, i128::from(i16::MIN), i128::from(i16::MAX)),
+            (DType::U32, 0, i128::from(u32::MAX)),
+            (DType::I32, i128::from(i32::MIN), i128::from(i32::MAX)),
+            (DType::U64, 0, i128::from(u64::MAX)),
+            (DType::I64, i128::from(i64::MIN), i128::from(i64::MAX)),
+        ] {
+            let bits = |number: i128| bits_of(dtype, number.into());
+            let mask = u64::MAX >> (64 - 8 * dtype.size());
+            assert_eq!((bits(least), bits(most)), (Some(least as u64 & mask), Some(most as u64 & mask)), "{dtype}");
+            assert_eq!((bits(least - 1), bits(most + 1)), (None, None), "{dtype}");
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use half::{bf16, f16};
-use robocache::ops::Voxelize;
 use robocache::ops::voxelize::{Grid, Reduce};
+use robocache::ops::{Number, Voxelize};
 use robocache::{DType, Tensor, run};
 
 use crate::harness::{OnGpu, Random, SHAPES, Shape, assert_same, floats, numbers, points, run_on, some_gpu};
@@ -54,7 +54,7 @@ impl Case {
             features: reduce.uses_features().then(|| self.features.view()),
             reduce,
             lengths: ragged.then(|| self.lengths.view()),
-            fill: -1.0,
+            fill: Number::Whole(-1),
             dtype: (reduce == Reduce::Occupancy).then_some(DType::F32),
             return_counts: true,
             return_dropped: true,
@@ -240,7 +240,7 @@ fn a_gpu_writes_what_was_asked_for() {
                 let change = |op: &mut Voxelize<'_>| {
                     op.return_counts = return_counts;
                     op.return_dropped = return_dropped;
-                    op.fill = fill;
+                    op.fill = fill.into();
                 };
                 on_gpu_as_on_host(
                     &case,

@@ -75,10 +75,15 @@ fn another_type_or_shape_than_the_file_has_is_refused_78() {
     ];
     for edit in edits {
         change(&manifest, |value| value["streams"].as_array_mut().unwrap().iter_mut().for_each(edit));
-        let cache = Cache::open(&scratch.out()).unwrap();
-        for place in 0..cache.streams().len() {
-            let error = cache.times(0, place).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::CorruptData, "{error}");
+        match Cache::open(&scratch.out()) {
+            // It does not even fit the rest of the manifest.
+            Err(error) => assert_eq!(error.kind(), ErrorKind::CorruptData, "{error}"),
+            Ok(cache) => {
+                for place in 0..cache.streams().len() {
+                    let error = cache.times(0, place).unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::CorruptData, "{error}");
+                }
+            }
         }
         std::fs::write(&manifest, &kept).unwrap();
     }
@@ -219,4 +224,46 @@ fn made_up_shards_with_right_checksums_are_survived() {
         }
     }
     assert!(refused > 0 && read > 0, "{refused} refused, {read} read");
+}
+
+#[test]
+fn a_manifest_that_contradicts_itself_is_refused() {
+    let scratch = cache();
+    let manifest = scratch.out().join(MANIFEST);
+    let kept = std::fs::read(&manifest).unwrap();
+    let edits: [(fn(&mut Value), &str); 12] = [
+        (|all| all["stats"]["ghost"] = all["stats"]["action"].clone(), "there is no stream \"ghost\""),
+        (|all| drop(all["stats"]["action"]["mean"].as_array_mut().unwrap().pop()), "stats of \"action\": expected"),
+        (|all| all["stats"]["action"]["nan"] = Vec::<u64>::new().into(), "got 0"),
+        (|all| all["streams"][1]["name"] = all["streams"][0]["name"].clone(), "two are called"),
+        (|all| all["streams"][0]["dtype"] = "float31".into(), "there is no dtype \"float31\""),
+        (|all| all["streams"][0]["shape"] = vec![u64::MAX, 2].into(), "no sample has the shape"),
+        (|all| all["streams"][0]["method"] = Vec::<u64>::new().into(), "are covered"),
+        (|all| all["streams"][0]["rate"] = (-1).into(), "expected a rate above 0, got"),
+        (|all| all["streams"][0]["kind"] = "image".into(), "pictures are height, width, channels"),
+        (|all| all["sources"][0]["rate"] = 0.into(), "expected a rate above 0, got 0"),
+        (|all| all["sources"][0]["streams"][0][1] = 99.into(), "is stream 99 of"),
+        (|all| all["skipped"] = serde_json::json!([{"source": 7, "episode": 0, "reason": ""}]), "there is no source 7"),
+    ];
+    for (edit, words) in edits {
+        change(&manifest, edit);
+        let error = Cache::open(&scratch.out()).unwrap_err();
+        assert_eq!((error.kind(), error.file()), (ErrorKind::CorruptData, Some(&*manifest)), "{error}");
+        assert!(error.to_string().contains(words), "{words}: {error}");
+        std::fs::write(&manifest, &kept).unwrap();
+    }
+    change(&manifest, |all| all["sources"] = Vec::<u64>::new().into());
+    let error = Cache::open(&scratch.out()).unwrap_err();
+    assert!(error.kind() == ErrorKind::CorruptData && error.to_string().contains("of source 0"), "{error}");
+    std::fs::write(&manifest, &kept).unwrap();
+    // The plan and the units of a cache without a manifest, too.
+    std::fs::remove_file(&manifest).unwrap();
+    change(&scratch.out().join(PLAN), |plan| plan["streams"][0]["shape"] = vec![u64::MAX, 2].into());
+    assert_eq!(Cache::open(&scratch.out()).unwrap_err().kind(), ErrorKind::CorruptData);
+    let scratch = cache();
+    change_unit(&scratch.out(), |unit| {
+        unit["stats"][0] = serde_json::json!({"width": 1u64 << 40, "samples": 0, "values": "nothing"});
+    });
+    let error = Cache::open(&scratch.out()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::CorruptData, "{error}");
 }

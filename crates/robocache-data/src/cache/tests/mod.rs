@@ -5,6 +5,7 @@
 //! clock is compared with another.
 
 mod damage;
+mod errno;
 mod faults;
 mod gone;
 mod hostile;

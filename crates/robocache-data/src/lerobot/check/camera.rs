@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use robocache::{ErrorKind, Result};
+use robocache::{ErrorKind, Result, shown_path};
 
 use super::super::LeRobot;
 use super::super::episodes::{has, seconds};
@@ -102,7 +102,7 @@ impl LeRobot {
             if !is_present && self.episodes.len() > 0 {
                 let finding = match self.video_path(0, &camera.key) {
                     Ok((path, _)) => {
-                        let (count, path) = (self.episodes.len(), self.root.shown(&path).display());
+                        let (count, path) = (self.episodes.len(), shown_path(self.root.shown(&path)));
                         let text =
                             format!("expected video files, there are none of {count} episodes; the first is {path}");
                         Finding::warning(&codes::MISSING_FILES, text)

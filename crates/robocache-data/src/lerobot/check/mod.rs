@@ -13,7 +13,7 @@ mod table;
 
 use std::path::Path;
 
-use robocache::{Error, Result};
+use robocache::{Error, Result, shown_path};
 
 use self::blocks::Block;
 use self::camera::VideoTask;
@@ -104,7 +104,7 @@ pub(super) fn finding_of(root: &Root, level: Level, code: &'static Code, error: 
         return Finding::new(level, code, text);
     };
     // The finding names the file itself, as the dataset does.
-    let text = text.strip_suffix(&format!(" ({})", path.display())).unwrap_or(&text);
+    let text = text.strip_suffix(&format!(" ({})", shown_path(path))).unwrap_or(&text);
     Finding::new(level, code, text).path(root.shown(path))
 }
 

@@ -41,7 +41,7 @@ pub(crate) use sparse_cuda::{GATHER_KERNELS, GROUP_KERNELS};
 use super::cloud::{Cloud, expect_float};
 use super::depth::PointSource;
 use super::rows::{Batch, by_name, name_of, strides};
-use super::scalar::bits_of;
+use super::scalar::{Number, bits_of};
 use crate::cuda::{GpuInfo, Launcher};
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Error, Op, OutputSpec, Outputs, Result, ensure};
@@ -110,8 +110,8 @@ pub struct Voxelize<'a> {
     /// Of the grid: any for occupancy (uint8 without a choice), int32 (without a choice), int64,
     /// float32 and float64 for counts, floats for features (theirs without a choice).
     pub dtype: Option<DType>,
-    /// What empty cells hold.
-    pub fill: f64,
+    /// What empty cells hold: integers hold it exactly, floats round it.
+    pub fill: Number,
     /// Whether to write `counts`.
     pub return_counts: bool,
     /// Whether to write `dropped`: points outside of the grid, NaN or infinite; padding is none.
@@ -146,7 +146,7 @@ impl<'a> Voxelize<'a> {
             reduce: Reduce::Occupancy,
             lengths: None,
             dtype: None,
-            fill: 0.0,
+            fill: Number::Whole(0),
             return_counts: false,
             return_dropped: false,
             check: true,
@@ -223,8 +223,7 @@ impl Op for Voxelize<'_> {
         self.grid.check(self.points.dtype())?;
         let dtype = self.check_dtype()?;
         let bits = |argument, number| {
-            bits_of(dtype, number)
-                .ok_or_else(|| Error::invalid(argument, format!("{dtype} does not hold {number} exactly")))
+            bits_of(dtype, number).ok_or_else(|| Error::invalid(argument, format!("{dtype} does not hold {number}")))
         };
         let too_many = || Error::invalid("shape", format!("{:?} cells cannot be addressed", self.grid.shape));
         let cells = usize::try_from(self.grid.cells()).ok().filter(|&cells| cells <= isize::MAX as usize);
@@ -238,7 +237,7 @@ impl Op for Voxelize<'_> {
             all_cells: all_cells.ok_or_else(too_many)?,
             dtype,
             fill: bits("fill", self.fill)?,
-            one: bits("dtype", 1.0)?,
+            one: bits("dtype", Number::Whole(1))?,
         })
     }
 
