@@ -169,11 +169,6 @@ impl Samples {
         Ok(Self(root))
     }
 
-    /// The cache.
-    pub fn cache(&self) -> PathBuf {
-        self.0.0.join("whole")
-    }
-
     /// Arbitrary bytes as one of the files in [`REPLACED`], which the first byte selects: all of the dataset
     /// is checked and read, but no picture.
     pub fn dataset(&self, bytes: &[u8]) {
@@ -186,7 +181,8 @@ impl Samples {
             dataset.fingerprint()?;
             let streams: Vec<usize> = (0..dataset.streams().len()).collect();
             for at in 0..dataset.len().min(8) {
-                let _ = dataset.recorded_times(at).and_then(|_| dataset.read(at, &streams));
+                report(dataset.recorded_times(at));
+                report(dataset.read(at, &streams));
             }
             Ok(())
         });
@@ -194,7 +190,7 @@ impl Samples {
 
     /// Arbitrary bytes as a JSON file of a cache, all but its checksum: the cache is opened and read.
     pub fn cache_json(&self, bytes: &[u8]) {
-        let (whole, open) = (self.cache(), self.0.0.join("open"));
+        let (whole, open) = (self.0.0.join("whole"), self.0.0.join("open"));
         let Ok((text, path)) = cache::examine::forged(&whole, &open, bytes) else { return };
         let root = if path.starts_with(&whole) { whole } else { open };
         replaced(&path, &text, || cache::examine::cache(&root));

@@ -10,8 +10,8 @@ use robocache::{Error, ErrorKind, Result};
 use super::fs::{Folder, Fs, Lock, Os, TEMPORARY};
 use super::index::Index;
 use super::layout::{
-    CachedSource, FORMAT, MANIFEST, PLAN, Plan, SHARDS, Skipped, UNIT, Unit, UnitManifest, VERSION, parse_json,
-    read_file, to_json,
+    CachedSource, CachedStream, FORMAT, MANIFEST, PLAN, Plan, SHARDS, Skipped, UNIT, Unit, UnitManifest, VERSION,
+    parse_json, read_file, to_json,
 };
 use super::manifest::{DoneUnit, Manifest};
 use super::plan::{IngestOptions, has_changed};
@@ -393,7 +393,7 @@ pub(super) fn put_together(out: &Path) -> Result<(Manifest, Index)> {
         });
         units.push(manifest);
     }
-    let stats = all(plan.streams.len(), &nobody, &|at| merged_stats(&units, at))?;
+    let stats = all(plan.streams.len(), &nobody, &|at| merged_stats(out, &plan.streams, &units, at))?;
     let names = plan.streams.iter().map(|stream| stream.name.clone());
     let stats = names.zip(stats).filter_map(|(name, stats)| Some((name, stats?)));
     let index = Index::from_units(&plan, &units)?;
@@ -413,16 +413,20 @@ pub(super) fn put_together(out: &Path) -> Result<(Manifest, Index)> {
 }
 
 /// What all units have seen of a stream; `None` where none of them has statistics of it.
-fn merged_stats(units: &[UnitManifest], stream: usize) -> Result<Option<Summary>> {
-    let of_stream = |unit: &&UnitManifest| unit.files.iter().position(|file| file.stream == stream);
-    let mut all: Option<StreamStats> = None;
-    for own in units.iter().filter_map(|unit| unit.stats.get(of_stream(&unit)?)?.as_ref()) {
-        match &mut all {
-            Some(all) => all.merge(own)?,
-            None => all = Some(own.clone()),
-        }
+fn merged_stats(out: &Path, streams: &[CachedStream], units: &[UnitManifest], at: usize) -> Result<Option<Summary>> {
+    let Some(stream) = streams.get(at) else { return Ok(None) };
+    let mut all = StreamStats::of(stream).0;
+    let mut seen = false;
+    for unit in units {
+        let file = unit.files.iter().position(|file| file.stream == at);
+        let Some(own) = file.and_then(|file| unit.stats.get(file)?.as_ref()) else { continue };
+        all.merge(own).map_err(|error| {
+            let text = format!("stats of {:?}: {error}", stream.name);
+            corrupt(&unit_folder(out, &unit.unit).join(UNIT), text)
+        })?;
+        seen = true;
     }
-    Ok(all.map(|stats| stats.summary()))
+    Ok(seen.then(|| all.summary()))
 }
 
 /// Reads the `unit.json` of a unit of the plan, and sums it up; `None` where the unit is not done.

@@ -141,6 +141,20 @@ fn numbers_that_are_too_large_reserve_nothing() {
 }
 
 #[test]
+fn statistics_of_another_stream_are_the_fault_of_their_unit() {
+    let scratch = cache();
+    change_unit(&scratch.out(), |unit| {
+        let stats = unit["stats"].as_array_mut().unwrap();
+        let wide = stats.iter().find(|stats| stats["width"] == 8).unwrap().clone();
+        *stats.iter_mut().find(|stats| stats["width"] == 1).unwrap() = wide;
+    });
+    let error = Cache::open(&scratch.out()).unwrap_err();
+    let path = scratch.out().join("shards/unit-000000/unit.json");
+    assert_eq!((error.kind(), error.file()), (ErrorKind::CorruptData, Some(&*path)), "{error}");
+    assert!(error.to_string().contains("8 components, expected 1"), "{error}");
+}
+
+#[test]
 fn pipes_and_folders_in_place_of_files_are_errors_63() {
     for name in ["manifest.json", "plan.json", "shards/unit-000000/unit.json", "index", "shard"] {
         for pipe in [true, false] {

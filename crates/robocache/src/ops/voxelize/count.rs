@@ -308,11 +308,11 @@ mod tests {
         assert!(out[0].as_slice::<i32>().unwrap() == want);
         assert_eq!(out[1].as_slice::<i64>().unwrap(), outside);
         // Counts to work in lie before what counting works in.
-        op.fill = -1.0;
+        op.fill = (-1).into();
         let out = run(&op).unwrap();
         let filled = out[0].as_slice::<i32>().unwrap().iter().zip(&want);
         assert!(filled.into_iter().all(|(&got, &want)| got == if want == 0 { -1 } else { want }));
-        (op.reduce, op.fill) = (Reduce::Occupancy, 3.0);
+        (op.reduce, op.fill) = (Reduce::Occupancy, 3.into());
         let out = run(&op).unwrap();
         let marked = out[0].as_slice::<u8>().unwrap().iter().zip(&want);
         assert!(marked.into_iter().all(|(&got, &want)| got == if want == 0 { 3 } else { 1 }));

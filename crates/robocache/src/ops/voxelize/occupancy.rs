@@ -420,10 +420,10 @@ mod tests {
         }
         let grid = Grid { origin: [0.0; 3], voxel_size: [1.0; 3], shape: [cells, 1, 1] };
         for (dtype, fill) in
-            [(DType::U8, 0.0), (DType::U8, 5.0), (DType::F16, 2.0), (DType::F32, -0.0), (DType::F64, 0.0)]
+            [(DType::U8, 0.0f64), (DType::U8, 5.0), (DType::F16, 2.0), (DType::F32, -0.0), (DType::F64, 0.0)]
         {
             let mut op = Voxelize::new(points.view(), grid);
-            (op.dtype, op.fill) = (Some(dtype), fill);
+            (op.dtype, op.fill) = (Some(dtype), fill.into());
             // Counting works in the same memory before.
             (op.return_counts, op.return_dropped) = (fill == 5.0, fill == 5.0);
             let chosen = Way::of(&op.check().unwrap());

@@ -1,0 +1,5 @@
+//! Arbitrary bytes as a stream's file of a cache.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| robocache_data::fuzzing::shard(bytes));
