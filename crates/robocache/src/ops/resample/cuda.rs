@@ -36,6 +36,7 @@ struct Args {
     valid_strides: [i64; 2],
     length_stride: i64,
     target_length_stride: i64,
+    batch: i64,
     samples: i64,
     target_count: i64,
     vectors: i64,
@@ -52,7 +53,9 @@ struct Args {
     tiles: u32,
     chunks: u32,
     chunk: u32,
-    padding: u32,
+    rows: u32,
+    per_samples: u32,
+    per_targets: u32,
 }
 
 const CHECK: u32 = 1;
@@ -90,6 +93,12 @@ pub(in crate::ops) fn stamp_number(dtype: DType) -> u8 {
 const MOST_CHUNK: u32 = 4096;
 const THREADS: u32 = 256;
 const MOST_TILE: u32 = 256;
+/// Of short rows a block takes several: this many targets in all, rows (as in resample.cu), and bytes of stamps.
+const MOST_TARGETS: usize = 512;
+const MOST_ROWS: usize = 64;
+const MOST_STAMPS: usize = 24 << 10;
+/// Bytes of a `Pick` in the kernel: two indices and a weight; with indices of 64 bits twice as many.
+const PICK: u32 = 16;
 
 /// A kernel: what it moves, its stamps and the width of its accesses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -211,7 +220,12 @@ pub(super) fn resample(
     let variant = Variant::choose(op, dims, output.view());
     let (size, access) = (op.values.dtype().size(), variant.access());
     let vectors = dims.width * size / access;
-    let plan = Plan::new(dims, vectors, variant, launcher.gpu().info())?;
+    let gpu = launcher.gpu().info();
+    let rows = rows_of_block(dims, strides(output.view()), size, variant, gpu.multiprocessors);
+    let plan = match rows {
+        1 => Plan::new(dims, vectors, variant, gpu)?,
+        rows => Plan::of_rows(rows, dims, vectors, variant),
+    };
     let pointer = |tensor: &Option<TensorRef<'_>>| tensor.map_or(std::ptr::null(), |tensor| tensor.data());
     let max_gap = longest_gap(op.max_gap);
     let args = Args {
@@ -229,6 +243,7 @@ pub(super) fn resample(
         valid_strides: valid_strides.map(|stride| stride as i64),
         length_stride: dims.length_stride as i64,
         target_length_stride: dims.target_length_stride as i64,
+        batch: dims.batch as i64,
         samples: dims.samples as i64,
         target_count: dims.targets as i64,
         vectors: vectors as i64,
@@ -245,11 +260,14 @@ pub(super) fn resample(
         tiles: plan.tiles,
         chunks: plan.chunks,
         chunk: plan.chunk,
-        padding: 0,
+        rows: plan.rows,
+        per_samples: inverse(dims.samples),
+        per_targets: inverse(dims.targets),
     };
     let per_row = u64::from(plan.tiles) * u64::from(plan.chunks);
-    Grid::in_parts("targets", dims.batch as u64, per_row, |row, blocks| {
-        let grid = Grid { blocks, threads: plan.threads, shared: plan.shared };
+    let rows = u64::from(plan.rows);
+    Grid::in_parts("targets", (dims.batch as u64).div_ceil(rows), per_row, |part, blocks| {
+        let (row, grid) = (part * rows, Grid { blocks, threads: plan.threads, shared: plan.shared });
         // SAFETY: the views were checked against dims and live on this GPU; the framework keeps
         // them until the stream has passed.
         unsafe { launcher.launch(&KERNELS, variant.number(), grid, &args.at_row(row, variant.stamp().2 as usize)) }
@@ -275,6 +293,7 @@ impl Args {
         }
         self.first_row = row;
         let row = row as i64;
+        self.batch -= row;
         let shift = |stride: i64, size: usize| (row * stride) as isize * size as isize;
         self.values = self.values.wrapping_offset(shift(self.value_strides[0], 1));
         self.out = self.out.wrapping_offset(shift(self.out_strides[0], 1));
@@ -301,6 +320,43 @@ fn in_bytes(strides: [isize; 3], size: usize, access: usize) -> [i64; 3] {
     [batch, row, column * (access / size) as i64]
 }
 
+/// 2^32 over a number, rounded up: the high half of a product with it is the quotient, where both are below 2^16.
+/// 0 for 1, as `part_of` in the kernel takes it.
+fn inverse(number: usize) -> u32 {
+    u32::try_from((1u64 << 32).div_ceil(number.max(1) as u64)).unwrap_or(0)
+}
+
+/// Rows that a block takes: several where they are short and lie side by side, as the rows of a training batch do.
+fn rows_of_block(dims: &Dims, out: [isize; 3], size: usize, variant: Variant, multiprocessors: u32) -> u32 {
+    let (Some(values), Some(result)) = (rows_in(dims.value_strides, dims.samples), rows_in(out, dims.targets)) else {
+        return 1;
+    };
+    let stamps = dims.samples.saturating_mul(variant.stamp().2 as usize);
+    let vectors = dims.width * size / variant.access();
+    if variant.bytes == 0 || stamps > MOST_STAMPS || vectors == 0 || vectors > MOST_CHUNK as usize {
+        return 1;
+    }
+    // A clock that all rows share is brought once.
+    let own_stamps = if dims.time_strides[0] == 0 { 0 } else { stamps };
+    let bytes = |rows: usize, count: usize, stride: usize| rows.saturating_mul(count).saturating_mul(stride * size);
+    let fits = |&rows: &usize| {
+        rows * own_stamps <= MOST_STAMPS
+            && rows * dims.samples < 1 << 16
+            && bytes(rows, dims.samples, values).max(bytes(rows, dims.targets, result)) < 1 << 31
+    };
+    // Several blocks for each multiprocessor, or some wait for others.
+    let (most_targets, blocks) = forced_rows().unwrap_or((MOST_TARGETS, 4));
+    let enough = dims.batch / (blocks * multiprocessors as usize).max(1);
+    let most = (most_targets / dims.targets.max(1)).min(MOST_ROWS).min(enough);
+    (2..=most).rev().find(fits).map_or(1, |rows| rows as u32)
+}
+
+/// The stride of rows in a batch without gaps; none where there are gaps.
+fn rows_in(strides: [isize; 3], count: usize) -> Option<usize> {
+    let stride = usize::try_from(strides[1]).ok()?;
+    (strides[0] == stride.checked_mul(count)? as isize && stride > 0).then_some(stride)
+}
+
 /// How the work is cut.
 #[derive(Debug, PartialEq, Eq)]
 struct Plan {
@@ -311,9 +367,20 @@ struct Plan {
     stage: bool,
     shared: u32,
     threads: u32,
+    /// Of the batch in a block.
+    rows: u32,
 }
 
 impl Plan {
+    /// Several whole rows in a block.
+    fn of_rows(rows: u32, dims: &Dims, vectors: usize, variant: Variant) -> Self {
+        let tile = dims.targets as u32;
+        let clocks = if dims.time_strides[0] == 0 { 1 } else { rows };
+        let stamps = clocks * dims.samples as u32 * variant.stamp().2;
+        let shared = rows * tile * PICK + stamps.next_multiple_of(16);
+        Self { tile, tiles: 1, chunk: vectors as u32, chunks: 1, stage: true, shared, threads: THREADS, rows }
+    }
+
     fn new(dims: &Dims, vectors: usize, variant: Variant, gpu: &GpuInfo) -> Result<Self> {
         let chunk = u32::try_from(vectors).unwrap_or(u32::MAX).clamp(1, MOST_CHUNK);
         let chunks = (vectors as u64).div_ceil(u64::from(chunk)).max(1);
@@ -347,8 +414,7 @@ impl Plan {
         if let Some(forced) = forced_plan() {
             (tile, threads) = forced;
         }
-        // As `Pick` in the kernel: two indices and a weight, aligned to 16 bytes.
-        let picks = tile * if variant.bytes == 0 { 32 } else { 16 };
+        let picks = tile * if variant.bytes == 0 { 2 * PICK } else { PICK };
         // A block that takes all shared memory leaves no other to hide its waiting behind.
         let stage = stamps <= u64::from(gpu.shared_memory.saturating_sub(picks)) / 2;
         let too_many = |_| Error::invalid("targets", "one row needs more blocks than a grid can hold");
@@ -360,6 +426,7 @@ impl Plan {
             stage,
             shared: picks + if stage { stamps as u32 } else { 0 },
             threads,
+            rows: 1,
         })
     }
 }
@@ -372,6 +439,16 @@ fn forced_plan() -> Option<(u32, u32)> {
         let (tile, threads) = text.split_once('x')?;
         let (tile, threads) = (tile.parse().ok()?, threads.parse().ok()?);
         ((1..=1024).contains(&tile) && (32..=THREADS).contains(&threads)).then_some((tile, threads))
+    })
+}
+
+/// `ROBOCACHE_RESAMPLE_ROWS=TARGETSxBLOCKS`: for the lab's ablations.
+fn forced_rows() -> Option<(usize, usize)> {
+    static ROWS: std::sync::OnceLock<Option<(usize, usize)>> = std::sync::OnceLock::new();
+    *ROWS.get_or_init(|| {
+        let text = std::env::var("ROBOCACHE_RESAMPLE_ROWS").ok()?;
+        let (targets, blocks) = text.split_once('x')?;
+        Some((targets.parse().ok()?, blocks.parse().ok()?))
     })
 }
 
@@ -400,3 +477,65 @@ pub(crate) fn describe(finding: &Finding) -> Error {
 }
 
 const _: () = assert!(Extrapolate::Error as u32 == 3 && Method::Next as u32 == 3, "the kernels count on this order");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dims(batch: usize, samples: usize, targets: usize, width: usize) -> Dims {
+        let rows = |count: usize| [(count * width) as isize, width as isize, 1];
+        Dims {
+            batch,
+            samples,
+            targets,
+            width,
+            value_strides: rows(samples),
+            time_strides: [samples as isize, 1],
+            target_strides: [targets as isize, 1],
+            has_batch: true,
+            length_stride: 0,
+            target_length_stride: 0,
+            ranges: super::super::Ranges::Many(Vec::new()),
+        }
+    }
+
+    fn rows(dims: &Dims) -> u32 {
+        let out = [(dims.targets * dims.width) as isize, dims.width as isize, 1];
+        rows_of_block(dims, out, 4, Variant { cell: 2, stamp: 2, bytes: 4 }, 132)
+    }
+
+    #[test]
+    fn short_rows_share_a_block() {
+        assert_eq!(rows(&dims(6112, 18, 19, 7)), 11, "enough blocks");
+        assert_eq!(rows(&dims(1 << 20, 18, 19, 7)), 26, "about 512 targets");
+        assert_eq!(rows(&dims(1 << 20, 18, 1, 7)), 64);
+        assert_eq!(rows(&dims(1 << 20, 1021, 15, 5)), 6, "their stamps take 24 KiB");
+        assert_eq!(rows(&dims(64, 18, 19, 7)), 1, "too few rows");
+        assert_eq!(rows(&dims(1 << 20, 18, 512, 7)), 1, "long rows");
+        assert_eq!(rows(&dims(1 << 20, 1 << 14, 19, 7)), 1, "long rows of stamps");
+    }
+
+    #[test]
+    fn a_shared_clock_is_brought_once_and_gaps_keep_rows_apart() {
+        let mut one = dims(1 << 20, 1021, 15, 5);
+        one.time_strides = [0, 1];
+        assert_eq!(rows(&one), 34);
+        let mut gaps = dims(1 << 20, 18, 19, 7);
+        gaps.value_strides[0] += 1;
+        assert_eq!(rows(&gaps), 1);
+        gaps.value_strides[0] = 0;
+        assert_eq!(rows(&gaps), 1);
+    }
+
+    #[test]
+    fn quotients_by_multiplication_are_exact() {
+        assert_eq!(inverse(1), 0);
+        for number in [2usize, 3, 7, 19, 255, 1000, 65_535] {
+            let by = inverse(number);
+            for dividend in (0..1u64 << 16).step_by(if number < 300 { 1 } else { 7 }) {
+                let quotient = (dividend * u64::from(by)) >> 32;
+                assert_eq!(quotient, dividend / number as u64, "{dividend} / {number}");
+            }
+        }
+    }
+}

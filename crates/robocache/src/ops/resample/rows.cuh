@@ -16,11 +16,12 @@ template <class Args> void found(const Args& args, Fault fault, u64 row, u64 ind
 
 // The length that exists, inside 0..most whatever was given; tells whether it was good.
 template <class Args>
-bool read_length(const Args& args, const void* lengths, Flags wide, i64 offset, i64 most, Fault fault, u64 row, i64& length) {
+bool read_length(const Args& args, const void* lengths, Flags wide, i64 offset, i64 most, Fault fault, u64 row, i64& length,
+                 bool tells = threadIdx.x == 0) {
     const i64 given = args.flags & wide ? ((const i64*)lengths)[offset] : i64(((const i32*)lengths)[offset]);
     length = min(max(given, i64(0)), most);
     if (given == length || !(args.flags & CHECK)) return true;
-    if (threadIdx.x == 0) found(args, fault, row, 0, u64(given), u64(most));
+    if (tells) found(args, fault, row, 0, u64(given), u64(most));
     return false;
 }
 
