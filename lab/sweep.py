@@ -33,6 +33,7 @@ from resample import FORMS, around
 from timing import graph_time, neighbours, race
 
 CHECKED_ROWS = 64
+MISSED = 1e-4  # Cells that a peer may get wrong, for each number of the points.
 LEAST, MOST = 1 << 20, {"cuda": 2 << 30, "cpu": 256 << 20}
 DTYPES = [torch.float32, torch.float32, torch.bfloat16, torch.float16]
 KINDS = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
@@ -130,6 +131,8 @@ class Contest:
     peers: dict[str, Callable[..., Any]]
     arguments: tuple[Any, ...]
     check: Callable[[Any], bool]
+    # What is enough for a peer.
+    about: Callable[[Any], bool]
 
 
 def inputs(shape: Shape, device: str, seed: int) -> tuple[Any, ...]:
@@ -190,7 +193,7 @@ def aligned(rc: ModuleType, shape: Shape, device: str, seed: int) -> Contest:
         partial(ours, check=False),
         {"gather": by_torch, "index_select": by_rows},
         (values, times, targets),
-        lambda got: is_close(got[rows], want, want.abs()),
+        *2 * [lambda got: is_close(got[rows], want, want.abs())],
     )
 
 
@@ -214,7 +217,8 @@ def gradient(rc: ModuleType, shape: Shape, device: str, seed: int) -> Contest:
         partial(through, rc.resample, values, times, targets, check=False),
         {name: partial(through, form) for name, form in FORMS.items()},
         (values, times, targets),
-        lambda got: is_close(got[0][rows], made, 4) and is_close(got[1][rows], want, 8 * scale),
+        *2
+        * [lambda got: is_close(got[0][rows], made, 4) and is_close(got[1][rows], want, 8 * scale)],
     )
 
 
@@ -227,11 +231,17 @@ def cloud(rc: ModuleType, row: cloud_rows.Row, device: str, seed: int) -> Contes
     )
 
     def check(got: Any) -> bool:
-        oracle.check("", got)
+        oracle.check("ours", got)
         return True
 
+    def about(got: Any) -> bool:
+        """Triton's division is not exact: of millions of points some fall into the cell beside theirs."""
+        differ = (got.reshape(want.shape) - want).abs() > 1e-4 * (1 + want.abs())
+        return int(differ.sum()) <= MISSED * made.points.numel()
+
+    want = ours().float()
     peer = partial(cloud_rows.peer, row)
-    return Contest(ours, ours, {"words": peer}, (made.points, made.features), check)
+    return Contest(ours, ours, {"words": peer}, (made.points, made.features), check, about)
 
 
 CONTESTS: dict[str, Callable[..., Contest]] = {
@@ -269,8 +279,9 @@ def measure(rc: ModuleType, args: argparse.Namespace, index: int, shape: Any) ->
         calls |= {name: partial(form, *contest.arguments) for name, form in peers}
     row: dict[str, Any] = {"index": index, "row": str(shape), "bytes": bytes_of(shape)}
     for name, call in calls.items():
-        if not contest.check(call()):
-            if name == "ours":
+        own = name in ("ours", "unchecked")
+        if not (contest.check if own else contest.about)(call()):
+            if own:
                 sys.exit(f"lab: {name}: {shape}: wrong result")
             return row | {"wrong": name}
     with neighbours() as others:

@@ -27,6 +27,7 @@ from gradient_cases import random_call as random_gradient
 CODES = {torch.bfloat16: BFLOAT, torch.bool: BOOL, torch.uint8: UINT, torch.uint16: UINT}
 COPIES = LINEAR[1:]
 FUSED = (*LINEAR, *OTHERS)
+SHORT = ((16, 120), (1, 40), (1, 40), (1, 20))  # batch, samples, targets, columns
 
 
 class Memory:
@@ -147,6 +148,8 @@ class Cases:
         sizes = tuple(int(rng.integers(1, most)) for most in (5, 400, 500, 70))
         if rng.random() < 0.1:  # more stamps than shared memory holds
             sizes = (1, 40_000, 30, 3)
+        elif rng.random() < 0.4:  # several rows in a block
+            sizes = tuple(int(rng.integers(*span)) for span in SHORT)
         how = str(rng.choice(ends))
         call = self.laid_out(random_resample(rng, dtype, self.stamps, method, how, sizes))
         if call["check"] and sizes[1] > 2 and rng.random() < 0.2:
@@ -210,6 +213,8 @@ class Cases:
         rng = self.rng
         kind = str(rng.choice(["any", "any", "lines", "narrow"]))
         batch, steps = int(rng.integers(1, 6)), int(rng.integers(1, 300))
+        if rng.random() < 0.4:  # several rows in a block
+            batch, steps = (int(rng.integers(*SHORT[axis])) for axis in (0, 2))
         count = {"narrow": 1, "lines": int(rng.integers(2, 5))}.get(
             kind, int(rng.choice([1, 2, 3, 8]))
         )

@@ -345,6 +345,14 @@ def test_a_small_weight_is_still_drawn(mixed):
     assert 3 <= drawn <= 30, "about 14 of 69,000"
 
 
+@pytest.mark.parametrize("scale", [1e308, 1e-308])
+def test_only_the_proportions_of_weights_count(mixed, scale):
+    options = {"streams": ["action"], "seed": 5}
+    want = rc.Loader(mixed, 23, weights={"a": 1.0, "b": 1.0}, **options)
+    got = rc.Loader(mixed, 23, weights={"a": scale, "b": scale}, **options)
+    assert [shares(got) for _ in range(20)] == [shares(want) for _ in range(20)]
+
+
 # -- presets --------------------------------------------------------------------------------------
 
 

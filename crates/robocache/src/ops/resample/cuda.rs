@@ -93,10 +93,13 @@ pub(in crate::ops) fn stamp_number(dtype: DType) -> u8 {
 const MOST_CHUNK: u32 = 4096;
 const THREADS: u32 = 256;
 const MOST_TILE: u32 = 256;
-/// Of short rows a block takes several: this many targets in all, rows (as in resample.cu), and bytes of stamps.
-const MOST_TARGETS: usize = 512;
+/// Of short rows a block takes several: this many (as in resample.cu), and targets, bytes of stamps and bytes of
+/// results in all; but there should be some blocks for each multiprocessor.
 const MOST_ROWS: usize = 64;
+const MOST_TARGETS: usize = 1024;
 const MOST_STAMPS: usize = 24 << 10;
+const MOST_RESULTS: usize = 12 << 10;
+const LEAST_BLOCKS: usize = 2;
 /// Bytes of a `Pick` in the kernel: two indices and a weight; with indices of 64 bits twice as many.
 const PICK: u32 = 16;
 
@@ -344,10 +347,11 @@ fn rows_of_block(dims: &Dims, out: [isize; 3], size: usize, variant: Variant, mu
             && rows * dims.samples < 1 << 16
             && bytes(rows, dims.samples, values).max(bytes(rows, dims.targets, result)) < 1 << 31
     };
-    // Several blocks for each multiprocessor, or some wait for others.
-    let (most_targets, blocks) = forced_rows().unwrap_or((MOST_TARGETS, 4));
-    let enough = dims.batch / (blocks * multiprocessors as usize).max(1);
-    let most = (most_targets / dims.targets.max(1)).min(MOST_ROWS).min(enough);
+    let row_bytes = dims.targets.saturating_mul(dims.width * size).max(1);
+    let most = (MOST_RESULTS / row_bytes)
+        .min(MOST_TARGETS / dims.targets.max(1))
+        .min(MOST_ROWS)
+        .min(dims.batch / (LEAST_BLOCKS * multiprocessors as usize).max(1));
     (2..=most).rev().find(fits).map_or(1, |rows| rows as u32)
 }
 
@@ -442,16 +446,6 @@ fn forced_plan() -> Option<(u32, u32)> {
     })
 }
 
-/// `ROBOCACHE_RESAMPLE_ROWS=TARGETSxBLOCKS`: for the lab's ablations.
-fn forced_rows() -> Option<(usize, usize)> {
-    static ROWS: std::sync::OnceLock<Option<(usize, usize)>> = std::sync::OnceLock::new();
-    *ROWS.get_or_init(|| {
-        let text = std::env::var("ROBOCACHE_RESAMPLE_ROWS").ok()?;
-        let (targets, blocks) = text.split_once('x')?;
-        Some((targets.parse().ok()?, blocks.parse().ok()?))
-    })
-}
-
 /// What a kernel found, in the words of the CPU.
 pub(crate) fn describe(finding: &Finding) -> Error {
     let Finding { row, index, first, second, third, .. } = *finding;
@@ -506,9 +500,10 @@ mod tests {
 
     #[test]
     fn short_rows_share_a_block() {
-        assert_eq!(rows(&dims(6112, 18, 19, 7)), 11, "enough blocks");
-        assert_eq!(rows(&dims(1 << 20, 18, 19, 7)), 26, "about 512 targets");
+        assert_eq!(rows(&dims(6112, 18, 19, 7)), 23, "two blocks for each multiprocessor");
+        assert_eq!(rows(&dims(1 << 20, 18, 19, 7)), 23, "12 KiB of results");
         assert_eq!(rows(&dims(1 << 20, 18, 1, 7)), 64);
+        assert_eq!(rows(&dims(1 << 20, 18, 30, 1)), 34, "about 1024 targets");
         assert_eq!(rows(&dims(1 << 20, 1021, 15, 5)), 6, "their stamps take 24 KiB");
         assert_eq!(rows(&dims(64, 18, 19, 7)), 1, "too few rows");
         assert_eq!(rows(&dims(1 << 20, 18, 512, 7)), 1, "long rows");
@@ -519,7 +514,7 @@ mod tests {
     fn a_shared_clock_is_brought_once_and_gaps_keep_rows_apart() {
         let mut one = dims(1 << 20, 1021, 15, 5);
         one.time_strides = [0, 1];
-        assert_eq!(rows(&one), 34);
+        assert_eq!(rows(&one), 40);
         let mut gaps = dims(1 << 20, 18, 19, 7);
         gaps.value_strides[0] += 1;
         assert_eq!(rows(&gaps), 1);

@@ -181,7 +181,7 @@ inline void search_rows(const Args& args, u64 row, u32 rows, Pick* picks, Stamp*
     if (args.flags & CHECK) {
         bool wrong = args.extrapolate == ERROR;
         // One look at a clock that is the same for all rows.
-        const u32 looked_at = pitch == 0 && !args.lengths ? samples : rows * samples;
+        const u32 looked_at = pitch == 0 && !args.lengths && !args.target_lengths ? samples : rows * samples;
         for (u32 i = threadIdx.x; i < looked_at; i += blockDim.x) {
             const u32 r = part_of(i, args.per_samples);
             const i32 at = i32(i - r * samples), length = lengths[r];
