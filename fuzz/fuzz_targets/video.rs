@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| robocache_data::fuzzing::video(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| drop(robocache_data::fuzzing::video(bytes)));

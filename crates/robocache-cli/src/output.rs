@@ -5,6 +5,7 @@ use std::path::Path;
 
 pub(crate) use robocache::printable;
 use robocache::{Error, ErrorKind, Result};
+use robocache_data::cache::CachedSource;
 use serde::{Serialize, Serializer};
 
 /// The widest line for people.
@@ -212,6 +213,20 @@ pub(crate) fn plural(number: u64, noun: &str) -> String {
 /// A path in JSON, which holds text only: U+FFFD stands for bytes that are none.
 pub(crate) fn json_path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&path.to_string_lossy())
+}
+
+/// The same for sources, whose own form in a cache's files keeps such bytes.
+pub(crate) fn json_sources<S: Serializer>(sources: &[CachedSource], serializer: S) -> Result<S::Ok, S::Error> {
+    shown_sources(sources).serialize(serializer)
+}
+
+/// Sources with paths as they are printed.
+pub(crate) fn shown_sources(sources: &[CachedSource]) -> Vec<CachedSource> {
+    let shown = |source: &CachedSource| {
+        let path = source.path.to_string_lossy().into_owned().into();
+        CachedSource { path, ..source.clone() }
+    };
+    sources.iter().map(shown).collect()
 }
 
 /// Text of at most `width` characters.

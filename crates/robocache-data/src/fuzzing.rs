@@ -1,7 +1,7 @@
 //! Entry points for fuzz targets and for tests on hostile files. Not part of the API.
 //!
 //! Every outcome is fine but a panic, an abort, two readers of ours that disagree, and an error that
-//! blames the caller.
+//! blames the caller. Those that are given whole files tell whether all was read.
 
 #![expect(clippy::panic, reason = "this is how a fuzz target reports")]
 
@@ -22,11 +22,10 @@ fn small() -> Limits {
     Limits { max_alloc: 16 << 20, max_metadata: 1 << 20, max_pixels: 1 << 20, ..Limits::default() }
 }
 
-fn report<T>(outcome: Result<T>) {
-    if let Err(error) = outcome
-        && error.kind() == ErrorKind::InvalidArgument
-    {
-        panic!("{error}");
+fn report<T>(outcome: Result<T>) -> Result<()> {
+    match outcome {
+        Err(error) if error.kind() == ErrorKind::InvalidArgument => panic!("{error}"),
+        outcome => outcome.map(|_| ()),
     }
 }
 
@@ -67,12 +66,11 @@ impl Drop for Temporary {
 }
 
 /// Looks at a file with these bytes.
-fn with_file<T>(bytes: &[u8], look: impl FnOnce(&Path) -> Result<T>) {
+fn with_file<T>(bytes: &[u8], look: impl FnOnce(&Path) -> Result<T>) -> Result<()> {
     own_panics_abort();
     let path = Temporary::new();
-    if std::fs::write(&path.0, bytes).is_ok() {
-        report(look(&path.0));
-    }
+    std::fs::write(&path.0, bytes).map_err(|error| cannot(&path.0, error))?;
+    report(look(&path.0))
 }
 
 /// Opens a parquet file and reads all its columns; returns how many there are.
@@ -81,8 +79,8 @@ pub fn parquet_file(path: &Path, limits: &Limits) -> Result<usize> {
 }
 
 /// Arbitrary bytes as a parquet file.
-pub fn parquet(bytes: &[u8]) {
-    with_file(bytes, |path| parquet_file(path, &small()));
+pub fn parquet(bytes: &[u8]) -> Result<()> {
+    with_file(bytes, |path| parquet_file(path, &small()))
 }
 
 /// Arbitrary bytes as the `info.json` of a LeRobot dataset: a dataset without episodes, or an error.
@@ -96,12 +94,12 @@ pub fn jsonl(bytes: &[u8]) {
 }
 
 /// Arbitrary bytes as a JPEG or PNG image, which has the size that its header says.
-pub fn image(bytes: &[u8]) {
+pub fn image(bytes: &[u8]) -> Result<()> {
     own_panics_abort();
     let path = Path::new("image");
     let header = image_header(path, bytes, &small());
     let image = match decode_image(path, bytes, &small()) {
-        Err(error) => return report::<()>(Err(error)),
+        Err(error) => return report(Err::<(), _>(error)),
         Ok(image) => image,
     };
     let (values, bits) = match &image.pixels {
@@ -112,24 +110,25 @@ pub fn image(bytes: &[u8]) {
     if values != count || !header.as_ref().is_ok_and(|header| *header == (image.size, bits)) {
         panic!("the header says {header:?}, the image has {values} values of {bits} bits and {:?}", image.size);
     }
+    Ok(())
 }
 
 /// Arbitrary bytes as an MP4 file, of which the index is read.
-pub fn video(bytes: &[u8]) {
-    with_file(bytes, |path| crate::video::examine(path, &small()));
+pub fn video(bytes: &[u8]) -> Result<()> {
+    with_file(bytes, |path| crate::video::examine(path, &small()))
 }
 
 /// Arbitrary bytes as a stream's file of a cache, with checksums that fit.
-pub fn shard(bytes: &[u8]) {
+pub fn shard(bytes: &[u8]) -> Result<()> {
     with_file(bytes, |path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         cache::examine::shard(path.parent().unwrap_or(path), &name, bytes)
-    });
+    })
 }
 
 /// Arbitrary bytes as the table of episodes of a cache, with checksums that fit.
-pub fn index(bytes: &[u8]) {
-    with_file(bytes, |path| cache::examine::index(path, bytes));
+pub fn index(bytes: &[u8]) -> Result<()> {
+    with_file(bytes, |path| cache::examine::index(path, bytes))
 }
 
 /// Files of the sample datasets that [`Samples::dataset`] replaces, by the first byte of its input.
@@ -171,42 +170,42 @@ impl Samples {
 
     /// Arbitrary bytes as one of the files in [`REPLACED`], which the first byte selects: all of the dataset
     /// is checked and read, but no picture.
-    pub fn dataset(&self, bytes: &[u8]) {
-        let Some((&first, bytes)) = bytes.split_first() else { return };
-        let Some(name) = REPLACED.get(usize::from(first) % REPLACED.len()) else { return };
+    pub fn dataset(&self, bytes: &[u8]) -> Result<()> {
+        let Some((&first, bytes)) = bytes.split_first() else { return Ok(()) };
+        let Some(name) = REPLACED.get(usize::from(first) % REPLACED.len()) else { return Ok(()) };
         let root = self.0.0.join(name.split('/').next().unwrap_or_default());
         replaced(&self.0.0.join(name), bytes, || {
             let (_, dataset) = Dataset::open_and_check(&root, &small(), &Progress::default())?;
-            let Some(dataset) = dataset else { return Ok(()) };
+            let Some(dataset) = dataset else {
+                return Dataset::open(&root, &small()).map(|_| ());
+            };
             dataset.fingerprint()?;
             let streams: Vec<usize> = (0..dataset.streams().len()).collect();
-            for at in 0..dataset.len().min(8) {
-                report(dataset.recorded_times(at));
-                report(dataset.read(at, &streams));
-            }
-            Ok(())
-        });
+            let read = |at| report(dataset.recorded_times(at)).and(report(dataset.read(at, &streams)));
+            // All of them, whatever the first says.
+            (0..dataset.len().min(8)).map(read).fold(Ok(()), Result::and)
+        })
     }
 
     /// Arbitrary bytes as a JSON file of a cache, all but its checksum: the cache is opened and read.
-    pub fn cache_json(&self, bytes: &[u8]) {
+    pub fn cache_json(&self, bytes: &[u8]) -> Result<()> {
         let (whole, open) = (self.0.0.join("whole"), self.0.0.join("open"));
-        let Ok((text, path)) = cache::examine::forged(&whole, &open, bytes) else { return };
+        let (text, path) = cache::examine::forged(&whole, &open, bytes)?;
         let root = if path.starts_with(&whole) { whole } else { open };
-        replaced(&path, &text, || cache::examine::cache(&root));
+        replaced(&path, &text, || cache::examine::cache(&root))
     }
 }
 
 /// Looks at a file with other bytes.
-fn replaced<T>(path: &Path, bytes: &[u8], look: impl FnOnce() -> Result<T>) {
+fn replaced<T>(path: &Path, bytes: &[u8], look: impl FnOnce() -> Result<T>) -> Result<()> {
     let kept = std::fs::read(path).ok();
-    if std::fs::write(path, bytes).is_ok() {
-        report(look());
-    }
+    std::fs::write(path, bytes).map_err(|error| cannot(path, error))?;
+    let outcome = report(look());
     let _ = match kept {
         Some(kept) => std::fs::write(path, kept),
         None => std::fs::remove_file(path),
     };
+    outcome
 }
 
 fn cannot(path: &Path, error: std::io::Error) -> robocache::Error {

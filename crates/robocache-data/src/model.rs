@@ -268,7 +268,7 @@ impl Dataset {
     }
 
     fn open_anyway(path: &Path, limits: &Limits) -> Result<(Self, Option<Error>)> {
-        ensure_path(path, "source")?;
+        ensure_path(path, "path")?;
         path.metadata().map_err(|error| {
             let what = if is_nothing(&error) { "there is no such file or folder" } else { "cannot open the dataset" };
             file_error(path, what, error)

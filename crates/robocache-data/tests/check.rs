@@ -157,6 +157,16 @@ const FAULTS: &[Fault] = &[
     fault(V3, |f| f.data[1].1.integers("frame_index")[49] = 93_000_000_000, "stamps_range", Error, Some(2), "93000000000 in sample 49: its time is further from 0"),
     fault(V21, |f| f.data[1].1.integers("frame_index").iter_mut().for_each(|n| *n += 1_760_000_000_000_000_000), "stamps_range", Error, Some(1), "1760000000000000000 in sample 0"),
     fault(V3, |f| f.data[1].1.integers("frame_index").iter_mut().for_each(|n| *n += i64::MIN), "stamps_range", Error, Some(2), "in sample 0"),
+    fault(V3, |f| {
+        // Each is a time of 64 bits, what lies between them is not.
+        let far = 9_223_372_036 * 10;
+        f.data[1].1.integers("frame_index")[0] = -far;
+        f.data[1].1.integers("frame_index")[49] = far;
+    }, "stamps_range", Error, Some(2), "-92233720360 in sample 0"),
+    fault(V3, |f| {
+        f.data[1].1.drop("frame_index");
+        f.data[1].1.floats("timestamp")[0] = -9.1e9;
+    }, "not_finite", Error, Some(2), "expected times in seconds, 1 are none; first in sample 0: -9"),
 
     // Values.
     fault(V3, |f| state(f, 0, |row, v| if row == 41 { v[5] = f32::NAN; v[0] = f32::INFINITY }), "not_finite", Error, Some(1), "got 1 NaN and 1 infinite; first in sample 1, x"),
@@ -234,6 +244,7 @@ fn every_fault_is_found() {
 /// What a check calls an error of an episode is not taken, and nothing else is left out.
 #[test]
 fn ingest_leaves_out_what_a_check_calls_an_error() {
+    let mut ends = BTreeSet::new();
     for fault in FAULTS {
         let mut forge = Forge::new(fault.version);
         (fault.break_it)(&mut forge);
@@ -245,9 +256,13 @@ fn ingest_leaves_out_what_a_check_calls_an_error() {
         let options = IngestOptions { images: Images::Skip, ..IngestOptions::default() };
         let out = folder.0.join("cache");
         let done = ingest(&folder.0, &out, &options, &Limits::default(), &Progress::default());
-        let Ok(done) = done else {
-            assert!(!errors.is_empty(), "{:?}: {done:?}", fault.found);
-            continue;
+        let done = match done {
+            Ok(done) => done,
+            Err(error) => {
+                assert!(!errors.is_empty(), "{:?}: {error}", fault.found);
+                ends.insert((fault.found.0, format!("{:?}", error.kind())));
+                continue;
+            }
         };
         let mut skipped: Vec<u64> = done.skipped.iter().map(|skipped| skipped.episode).collect();
         skipped.dedup();
@@ -263,6 +278,9 @@ fn ingest_leaves_out_what_a_check_calls_an_error() {
             assert_eq!(skipped, wrong, "{:?}: {errors:?}", fault.found);
         }
     }
+    let ends: Vec<_> = ends.iter().map(|(code, kind)| (*code, kind.as_str())).collect();
+    // Metadata that contradicts itself.
+    assert_eq!(ends, [("counts_differ", "CorruptData"), ("episode_duplicate", "CorruptData")]);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use build::{Movie, boxed, words};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use robocache::{ErrorKind, Result};
 use robocache_data::cache::{Choice, Images, IngestOptions, ingest};
 use robocache_data::fuzzing::{self, Samples};
 use robocache_data::{Limits, Progress};
@@ -30,8 +31,9 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Looks at every file of a corpus, after writing it where that was asked for.
-fn replay(name: &str, written: impl FnOnce() -> Vec<(String, Vec<u8>)>, look: impl Fn(&[u8])) {
+/// Looks at every file of a corpus, after writing it where that was asked for. All must be read but those called
+/// `unsupported-*`, and `crash-*`, which a fuzz run added.
+fn replay(name: &str, written: impl FnOnce() -> Vec<(String, Vec<u8>)>, look: impl Fn(&[u8]) -> Result<()>) {
     let folder = root().join("fuzz/corpus").join(name);
     if std::env::var_os("ROBOCACHE_WRITE_CORPUS").is_some() {
         std::fs::create_dir_all(&folder).unwrap();
@@ -41,9 +43,16 @@ fn replay(name: &str, written: impl FnOnce() -> Vec<(String, Vec<u8>)>, look: im
     }
     let mut total = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
-        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+        let path = entry.unwrap().path();
+        let bytes = std::fs::read(&path).unwrap();
         total += bytes.len();
-        look(&bytes);
+        let outcome = look(&bytes);
+        let name = path.file_name().unwrap().to_string_lossy();
+        let as_told = match &outcome {
+            Err(error) if name.starts_with("unsupported-") => error.kind() == ErrorKind::Unsupported,
+            outcome => outcome.is_ok(),
+        };
+        assert!(as_told || name.starts_with("crash-"), "{}: {outcome:?}", path.display());
     }
     assert!((1..LARGEST).contains(&total), "{name}: {total} bytes");
 }
@@ -59,7 +68,7 @@ fn pictures() -> Vec<(String, Vec<u8>)> {
     let bytes = |count: usize| -> Vec<u8> { (0..count).map(|at| (at * 37 % 251) as u8).collect() };
     let mut list = Vec::new();
     for (name, colour, channels) in
-        [("gray", ColorType::Luma, 1), ("colour", ColorType::Rgb, 3), ("cmyk", ColorType::Cmyk, 4)]
+        [("gray", ColorType::Luma, 1), ("colour", ColorType::Rgb, 3), ("unsupported-cmyk", ColorType::Cmyk, 4)]
     {
         for progressive in [false, true] {
             let mut out = Vec::new();

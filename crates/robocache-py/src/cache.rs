@@ -24,7 +24,7 @@ pub(crate) struct Cache {
 /// Opens a cache.
 #[pyfunction]
 pub(crate) fn open_cache(py: Python<'_>, path: PathBuf) -> PyResult<Cache> {
-    let inner = enter::engine(py, |_| data::Cache::open(&path))?;
+    let inner = enter::engine(py, |_| data::Cache::open(&path).map_err(|error| error.op("open")))?;
     Ok(Cache { inner: Arc::new(inner) })
 }
 

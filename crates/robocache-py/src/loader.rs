@@ -145,9 +145,9 @@ pub(crate) struct Order {
 #[pymethods]
 impl Order {
     /// Batches of an epoch in order, made ahead by threads: `size` samples each, every
-    /// `world_size`-th batch from `rank` on, starting at a position. A rank without a sample in the last step takes the
-    /// last one again, or with `uneven` ends a step earlier.
-    #[pyo3(signature = (epoch, start, size, rank, world_size, drop_last, uneven, threads, prefetch))]
+    /// `world_size`-th batch from `rank` on, starting at a position. A rank without a sample in the
+    /// last step takes the epoch's last one again, or with `skip` ends a step earlier.
+    #[pyo3(signature = (epoch, start, size, rank, world_size, drop_last, skip, threads, prefetch))]
     #[expect(clippy::too_many_arguments, reason = "the keywords of rc.Loader")]
     fn batches(
         &self,
@@ -158,7 +158,7 @@ impl Order {
         rank: u64,
         world_size: u64,
         drop_last: bool,
-        uneven: bool,
+        skip: bool,
         threads: usize,
         prefetch: usize,
     ) -> PyResult<Batches> {
@@ -170,7 +170,7 @@ impl Order {
         let prefetch = Prefetch::new(at_once, prefetch, move |number, stop| {
             let first = number.checked_mul(step)?.checked_add(start)?;
             let positions = share(first, order.len(), size, rank, world_size, drop_last)?;
-            if uneven && positions.is_empty() {
+            if skip && positions.is_empty() {
                 return None;
             }
             let positions = if positions.is_empty() { order.len() - 1..order.len() } else { positions };

@@ -9,11 +9,17 @@ use robocache::ops::Number;
 use robocache::plan::Budget;
 use robocache::{DType, Device, Error, ErrorKind, Result};
 
-/// Whether an object is a switch: one of Python's or of NumPy's.
+/// Whether an object is a switch, which is no number: one of Python's or of NumPy's, also in an array or a tensor.
 fn is_switch(value: &Bound<'_, PyAny>) -> bool {
     // Most are numbers of Python's, which saves the question.
-    let is_number = value.is_exact_instance_of::<PyFloat>() || value.is_exact_instance_of::<PyInt>();
-    !is_number && value.extract::<bool>().is_ok()
+    if value.is_exact_instance_of::<PyFloat>() || value.is_exact_instance_of::<PyInt>() {
+        return false;
+    }
+    let holds_some = || {
+        let dtype = value.getattr("dtype").and_then(|dtype| dtype.str());
+        dtype.is_ok_and(|dtype| ["bool", "torch.bool"].iter().any(|name| dtype.to_string_lossy() == *name))
+    };
+    value.extract::<bool>().is_ok() || holds_some()
 }
 
 /// Reads a switch.

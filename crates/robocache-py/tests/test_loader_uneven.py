@@ -47,6 +47,25 @@ def test_skip_hands_out_every_sample_once(cache, world):
         assert {loader.epoch for loader in ranks} == {epoch + 1}
 
 
+@pytest.mark.parametrize("world", [1, 2, 3, 5, 6, 14, 300])
+def test_a_rank_that_takes_its_number_of_batches_goes_on_with_the_next_epoch(cache, world):
+    """With `next`, without asking for one more batch than there is."""
+    for uneven in ("skip", "repeat"):
+        for loader in loaders(cache, world, shuffle=False, uneven=uneven):
+            if not len(loader):
+                assert list(loader) == []
+                continue
+            whole = order(loader)
+            for epoch in range(1, 4):
+                iterator = iter(loader)
+                taken = [next(iterator)["index"].tolist() for _ in range(len(loader))]
+                assert sum(taken, []) == whole
+                assert loader.epoch == epoch
+            # Zipped with as many steps, which never asks for more either.
+            assert len(list(zip(range(len(loader)), loader, strict=False))) == len(loader)
+            assert loader.epoch == 3 + (len(loader) > 0)
+
+
 @pytest.mark.parametrize("world", [1, 4, 5, 6, 300])
 def test_repeat_gives_all_ranks_as_many_batches(cache, world):
     ranks = loaders(cache, world)

@@ -159,6 +159,16 @@ def test_options_that_are_no_text_are_refused():
     assert done.returncode == 2 and b"Traceback" not in done.stderr
 
 
+def test_an_empty_path_is_refused_by_name(tmp_path):
+    for call, op, argument in (
+        (lambda: rc.dataset(""), "dataset", "path"),
+        (lambda: rc.open(""), "open", "path"),
+        (lambda: rc.ingest("", tmp_path / "cache"), "ingest", "path"),
+        (lambda: rc.ingest(SAMPLE, ""), "ingest", "out"),
+    ):
+        assert_refused(call, "InvalidArgument", argument, "an empty one", op=op)
+
+
 # -- names ----------------------------------------------------------------------------------------
 
 

@@ -81,13 +81,14 @@ def test_numpy_has_switches_too(op, name, seen):
                 np.testing.assert_array_equal(to_numpy(mine), to_numpy(theirs))
 
 
-def test_a_switch_of_numpy_is_no_number():
+@pytest.mark.parametrize("switch", [np.True_, np.array(True), torch.tensor(True)], ids=repr)
+def test_a_switch_is_no_number(switch):
     for call, argument, op in (
-        (lambda: rc.farthest_points(CLOUD, np.True_), "k", "farthest_points"),
-        (lambda: rc.crop_box(CLOUD, (np.True_, 0, 0), (1, 1, 1)), "low", "crop_box"),
-        (lambda: rc.unproject(CLOUD, CAMERA, None, np.True_), "depth_scale", "unproject"),
+        (lambda: rc.farthest_points(CLOUD, switch), "k", "farthest_points"),
+        (lambda: rc.crop_box(CLOUD, (switch, 0, 0), (1, 1, 1)), "low", "crop_box"),
+        (lambda: rc.unproject(CLOUD, CAMERA, None, switch), "depth_scale", "unproject"),
         (
-            lambda: rc.voxelize(CLOUD, sparse=True, max_voxels=np.True_, **GRID),
+            lambda: rc.voxelize(CLOUD, sparse=True, max_voxels=switch, **GRID),
             "max_voxels",
             "voxelize",
         ),

@@ -86,7 +86,13 @@ def test_what_a_float_holds_as_infinity_only_is_refused(dtype, fill, device):
     assert float(grid[EMPTY]) == -np.inf
 
 
-@pytest.mark.parametrize("fill", [True, np.True_], ids=repr)
+@pytest.mark.parametrize("fill", [2**60 + 2**36 + 1, -(2**60) - 2**36 - 1, 2**60 + 3 * 2**36 - 1])
+def test_an_integer_that_a_float_does_not_hold_is_rounded_once(fill, device):
+    grid = rc.voxelize(on(device)(CLOUD), dtype="float32", fill=fill, **GRID)
+    assert float(grid[EMPTY]) == np.sign(fill) * (2.0**60 + 2.0**37)
+
+
+@pytest.mark.parametrize("fill", [True, np.True_, np.array(True), torch.tensor(True)], ids=repr)
 def test_a_switch_is_no_number(fill, device):
     points = on(device)(CLOUD)
     for given in (points, points.as_subclass(Named)):

@@ -7,8 +7,8 @@ use robocache_data::cache::{Cache, CachedSource, CachedStream, Encoding, Skipped
 use serde::{Deserialize, Serialize};
 
 use crate::output::{
-    Align, Outcome, Paint, Report, Style, Table, WIDTH, bytes, count, hertz, json_path, long_duration, plural,
-    printable,
+    Align, Outcome, Paint, Report, Style, Table, WIDTH, bytes, count, hertz, json_path, json_sources, long_duration,
+    plural, printable,
 };
 use crate::streams::{LEAST_NAME, method, shape, shorten_middle};
 
@@ -29,6 +29,7 @@ pub(crate) struct Listing {
     pub(crate) bytes: u64,
     /// Units that are done.
     pub(crate) units: usize,
+    #[serde(serialize_with = "json_sources")]
     pub(crate) sources: Vec<CachedSource>,
     streams: Vec<Stream>,
     pub(crate) skipped: Vec<Skipped>,

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use robocache::shown_path;
 use robocache_data::cache::{CachedSource, Plan, Skipped, Unit};
 use robocache_data::{Finding, Level};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::cache::tag_among;
 use crate::fold::{fold, lines_text};
 use crate::output::{
-    Align, Outcome, Paint, Report, Style, Table, bytes, count, duration, json_path, plural, printable,
+    Align, Outcome, Paint, Report, Style, Table, bytes, count, duration, json_path, plural, printable, shown_sources,
 };
 
 /// Units of a plan that are shown; JSON has them all.
@@ -120,7 +120,12 @@ impl Ingested {
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
 pub(crate) struct Planned {
+    #[serde(serialize_with = "json_plan")]
     pub(super) plan: Plan,
+}
+
+fn json_plan<S: Serializer>(plan: &Plan, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    Plan { sources: shown_sources(&plan.sources), ..plan.clone() }.serialize(serializer)
 }
 
 impl Planned {

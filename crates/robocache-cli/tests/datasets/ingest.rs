@@ -39,6 +39,27 @@ fn a_dataset_becomes_a_cache_once() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn paths_that_are_no_text_are_texts_in_json() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = Folder::new("ingest-odd");
+    let source = folder.0.join(std::ffi::OsStr::from_bytes(b"sam\xffple"));
+    copy(Path::new(&sample("lerobot_v21")), &source);
+    let out = folder.join("cache");
+    let ingest = |plan: &[&str]| -> Value {
+        let mut command = robocache();
+        command.arg("ingest").arg(&source).args([&out, "--images", "skip", "--json"]).args(plan);
+        serde_json::from_slice(&command.output().unwrap().stdout).unwrap()
+    };
+    let plan = ingest(&["--plan"]);
+    assert_eq!(ingest(&[])["ok"], json!(true));
+    let listed = json(&["cache", "ls", &out, "--json"]);
+    let shown = json!(source.to_string_lossy());
+    assert!(shown.as_str().unwrap().ends_with("sam\u{fffd}ple"));
+    assert_eq!((&plan["sources"][0]["path"], &listed["sources"][0]["path"]), (&shown, &shown));
+}
+
 #[test]
 fn a_first_ingest_has_json() {
     let out = Folder::new("ingest-json");

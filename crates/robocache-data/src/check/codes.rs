@@ -56,7 +56,7 @@ codes! {
 
     // Stamps.
     STAMPS_DECREASE = "stamps_decrease", Error, "a stamp is before the one before it (warning where a column is not used: LeRobot's `timestamp` beside `frame_index`)";
-    STAMPS_RANGE = "stamps_range", Error, "the number of a frame is at no time that 64 bits of nanoseconds tell";
+    STAMPS_RANGE = "stamps_range", Error, "the number of a frame is at a time further from 0 than 146 years (2^62 ns)";
     STAMPS_DUPLICATE = "stamps_duplicate", Warning, "two samples have one stamp";
     STAMPS_GAP = "stamps_gap", Warning, "frames are missing: a number was left out, or more than 3 periods passed between two stamps";
     STAMPS_DRIFT = "stamps_drift", Warning, "stamps leave the rate: by more than a quarter of a period (warning), by more than 0.1 ms (note; LeRobot's own tolerance)";

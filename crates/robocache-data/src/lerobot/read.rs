@@ -258,7 +258,9 @@ fn bad_stamp(rows: &Rows<'_>, seconds: Option<&[f64]>, row: usize) -> Error {
 }
 
 /// Why a number of a frame is no time.
-pub(super) const OUT_OF_TIME: &str = "its time is further from 0 than 64 bits of nanoseconds tell, 292 years";
+pub(super) const OUT_OF_TIME: &str = "its time is further from 0 than 146 years, 2^62 ns";
+/// Times are nearer to 0, so that 64 bits also hold the time between any two.
+const FARTHEST: u64 = 1 << 62;
 
 /// The stamps of some rows in nanoseconds: the number of the frame over the rate, else what the
 /// file has, else even steps. A second or a frame that is no time is an error, with its row.
@@ -288,7 +290,7 @@ fn half_period(fps: f64) -> i64 {
     frame_time(1, fps).unwrap_or(i64::MAX) / 2
 }
 
-/// When a frame is taken, in nanoseconds; `None` where 64 bits do not hold it.
+/// When a frame is taken, in nanoseconds; `None` where that is too far from 0.
 pub(super) fn frame_time(frame: i64, fps: f64) -> Option<i64> {
     let whole = fps as i64;
     if whole as f64 == fps && whole > 0 {
@@ -298,7 +300,8 @@ pub(super) fn frame_time(frame: i64, fps: f64) -> Option<i64> {
             return Some((frame * 2_000_000_000 + whole) / (whole * 2));
         }
         let doubled = i128::from(frame) * 2_000_000_000 + i128::from(whole);
-        return i64::try_from(doubled.div_euclid(i128::from(whole) * 2)).ok();
+        let time = i64::try_from(doubled.div_euclid(i128::from(whole) * 2)).ok();
+        return time.filter(|time| time.unsigned_abs() < FARTHEST);
     }
     whole_nanoseconds(frame as f64 * 1e9 / fps)
 }
@@ -327,7 +330,7 @@ pub(super) fn nanoseconds(seconds: f64) -> Option<i64> {
 }
 
 fn whole_nanoseconds(nanoseconds: f64) -> Option<i64> {
-    (nanoseconds.abs() < 9.2e18).then_some(nanoseconds.round() as i64)
+    (nanoseconds.abs() < FARTHEST as f64).then_some(nanoseconds.round() as i64)
 }
 
 #[cfg(test)]
@@ -339,12 +342,14 @@ mod tests {
         let times = [0, 33_333_333, 66_666_667, 100_000_000];
         assert_eq!([0, 1, 2, 3].map(|frame| frame_time(frame, 30.0)), times.map(Some));
         assert_eq!(frame_time(-3, 30.0), Some(-100_000_000));
-        // The last whole second that 64 bits of nanoseconds hold.
-        let last = 9_223_372_036 * 30;
+        // The last whole second, and the next.
+        let last = 4_611_686_018 * 30;
         assert_eq!(
             [-last, last].map(|frame| frame_time(frame, 30.0)),
             [-1, 1].map(|sign| Some(sign * last / 30 * 1_000_000_000))
         );
+        assert_eq!([-last - 30, last + 30].map(|frame| frame_time(frame, 30.0)), [None; 2]);
+        assert_eq!([-4.7e9, 4.6e9].map(nanoseconds), [None, Some(4_600_000_000_000_000_000)]);
         for fps in [30.0, 29.97] {
             for frame in [i64::MIN, -300_000_000_000, 300_000_000_000, i64::MAX] {
                 assert_eq!(frame_time(frame, fps), None, "{frame} at {fps}");

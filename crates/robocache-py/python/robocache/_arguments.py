@@ -26,7 +26,7 @@ def only_named(function: str, count: int) -> str:
 def whole(argument: str, value: Any, least: int = 0, most: int = MOST, op: str = "Loader") -> int:
     """A whole number within bounds."""
     try:
-        if is_switch(value):
+        if _holds_switch(value):
             raise TypeError
         number = operator.index(value)
     except TypeError:
@@ -39,7 +39,7 @@ def whole(argument: str, value: Any, least: int = 0, most: int = MOST, op: str =
 def number(argument: str, value: Any) -> float:
     """A real number."""
     try:
-        if is_switch(value) or isinstance(value, (str, bytes)):
+        if _holds_switch(value) or isinstance(value, (str, bytes)):
             raise TypeError
         return float(value)
     except (TypeError, ValueError, OverflowError):
@@ -52,6 +52,11 @@ def is_switch(value: Any) -> bool:
         return True
     kind = type(value)
     return kind.__module__ == "numpy" and kind.__name__ in ("bool", "bool_")
+
+
+def _holds_switch(value: Any) -> bool:
+    """Also where it is in an array or a tensor: no number."""
+    return is_switch(value) or str(getattr(value, "dtype", "")) in ("bool", "torch.bool")
 
 
 def flag(argument: str, value: Any, op: str = "Loader") -> bool:
@@ -155,7 +160,7 @@ def mebibytes(argument: str, value: Any, op: str) -> Any:
     if value is None:
         return None
     try:
-        size = 0.0 if is_switch(value) or isinstance(value, bytes) else float(value)
+        size = 0.0 if _holds_switch(value) or isinstance(value, bytes) else float(value)
     except (TypeError, ValueError, OverflowError):
         size = 0.0
     if not 0 < size < 2**40:

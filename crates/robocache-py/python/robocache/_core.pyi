@@ -481,7 +481,7 @@ class Order:
         rank: int,
         world_size: int,
         drop_last: bool,
-        uneven: bool,
+        skip: bool,
         threads: int,
         prefetch: int,
     ) -> Batches: ...

@@ -193,21 +193,28 @@ class Loader:
         return self.windows.tasks
 
     def __len__(self) -> int:
-        """Batches of an epoch, of each rank, from its start."""
+        """Batches of an epoch from its start, of this rank: with uneven="skip" ranks may differ."""
         whole, left = divmod(self.num_samples, self.batch_size * self.world_size)
+        return whole + self._has_batch(left)
+
+    def _has_batch(self, left: int) -> bool:
+        """Whether this rank has another batch where so many samples of an epoch are left."""
+        if left >= self.batch_size * self.world_size:
+            return True
+        if left == 0 or self.drop_last:
+            return False
         own = left * (self.rank + 1) // self.world_size - left * self.rank // self.world_size
-        has_last = own > 0 if self.uneven == "skip" else left > 0
-        return whole + (has_last and not self.drop_last)
+        return own > 0 or self.uneven == "repeat"
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """The rest of the epoch; a finished one is followed by the next."""
-        place, step = self._place, self.batch_size * self.world_size
-        is_done = place.position >= self.num_samples or (
-            self.drop_last and place.position + step > self.num_samples
-        )
+        place = self._place
+        # A rank that has no batch at all goes through epochs one by one, as the others do.
+        is_begun = place.position > 0 or self.drop_last
+        is_done = is_begun and not self._has_batch(self.num_samples - place.position)
         own = _Place(place.epoch + 1, 0) if is_done else _Place(place.epoch, place.position)
         self._place = own
-        return self._run(own, step)
+        return self._run(own, self.batch_size * self.world_size)
 
     def _run(self, place: _Place, step: int) -> Iterator[dict[str, Any]]:
         batches = self._order.batches(

@@ -161,6 +161,11 @@ def _is_switch(given: Any) -> bool:
     return type(given).__name__ in ("bool", "bool_")
 
 
+def _holds_switch(given: Any) -> bool:
+    """Also where it is in an array or a tensor: no number."""
+    return _is_switch(given) or str(getattr(given, "dtype", "")) in ("bool", "torch.bool")
+
+
 def as_data(argument: str, given: Any, op: str) -> Tensor:
     """What decides about the framework of the results."""
     if not isinstance(given, Tensor):
@@ -173,7 +178,7 @@ def as_data(argument: str, given: Any, op: str) -> Tensor:
 
 def as_number(argument: str, given: Any, op: str) -> float:
     """One number, also one of NumPy or in a tensor."""
-    found = None if _is_switch(given) else _float(given)
+    found = None if _holds_switch(given) else _float(given)
     if found is None:
         refuse(InvalidArgument, op, argument, f"expected a number, got {type(given).__name__}")
     return found
@@ -193,7 +198,7 @@ def _index(given: Any) -> int | None:
     """What says itself that it is an integer."""
     if isinstance(given, int):
         return None if isinstance(given, bool) else given
-    if _is_switch(given) or isinstance(given, float) or not hasattr(given, "__index__"):
+    if _holds_switch(given) or isinstance(given, float) or not hasattr(given, "__index__"):
         return None
     try:
         return operator.index(given)

@@ -1,5 +1,6 @@
 //! Elements as ops on points compute with them, and numbers for elements of any dtype.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use half::{bf16, f16};
@@ -204,19 +205,48 @@ pub(crate) fn bits_of(dtype: DType, number: Number) -> Option<u64> {
     (least..=most).contains(&whole).then_some(bits)
 }
 
-/// None where a finite number would become infinite.
+/// Rounded once. None where a finite number would become infinite.
 fn float_bits_of(dtype: DType, number: Number) -> Option<u64> {
-    let number = match number {
-        Number::Whole(number) => number as f64,
-        Number::Real(number) => number,
+    let (nearest, cut) = match number {
+        Number::Whole(number) => (number as f64, odd_f64(number)),
+        Number::Real(number) => (number, number),
     };
     let (bits, is_infinite) = match dtype {
-        DType::F16 => (u64::from(f16::narrow(number).to_bits()), f16::narrow(number).is_infinite()),
-        DType::BF16 => (u64::from(bf16::narrow(number).to_bits()), bf16::narrow(number).is_infinite()),
-        DType::F32 => (u64::from((number as f32).to_bits()), (number as f32).is_infinite()),
-        _ => (number.to_bits(), number.is_infinite()),
+        DType::F16 => {
+            let half = f16::from_f32(odd_f32(cut));
+            (u64::from(half.to_bits()), half.is_infinite())
+        }
+        DType::BF16 => {
+            let half = bf16::from_f32(odd_f32(cut));
+            (u64::from(half.to_bits()), half.is_infinite())
+        }
+        DType::F32 => (u64::from((cut as f32).to_bits()), (cut as f32).is_infinite()),
+        _ => (nearest.to_bits(), nearest.is_infinite()),
     };
-    (is_infinite == number.is_infinite()).then_some(bits)
+    (is_infinite == nearest.is_infinite()).then_some(bits)
+}
+
+/// Rounded to odd: what is cut off leaves a 1 in the last bit, so that rounding again to fewer bits is right.
+fn odd_f64(number: i128) -> f64 {
+    let near = number as f64;
+    let cut = (near as i128).unsigned_abs();
+    let bits = near.to_bits();
+    match cut.cmp(&number.unsigned_abs()) {
+        Ordering::Equal => near,
+        Ordering::Less => f64::from_bits(bits | 1),
+        Ordering::Greater => f64::from_bits((bits - 1) | 1),
+    }
+}
+
+/// The same for a number with more bits than 32 hold; infinite only where it is.
+fn odd_f32(number: f64) -> f32 {
+    let near = number as f32;
+    let bits = near.to_bits();
+    match f64::from(near).abs().partial_cmp(&number.abs()) {
+        Some(Ordering::Less) => f32::from_bits(bits | 1),
+        Some(Ordering::Greater) => f32::from_bits((bits - 1) | 1),
+        _ => near,
+    }
 }
 
 #[cfg(test)]
@@ -261,6 +291,18 @@ mod tests {
         assert_eq!(bits_of(DType::BF16, (-2).into()), Some(0xc000));
         assert_eq!(bits_of(DType::F32, f64::NAN.into()).map(|bits| f32::from_bits(bits as u32).is_nan()), Some(true));
         assert_eq!(bits_of(DType::F16, f64::NEG_INFINITY.into()), Some(0xfc00));
+        // Between two numbers, and so near to the middle that rounding twice would take the wrong one.
+        let (above, below) = ((1i128 << 60) + (1 << 36) + 1, (1i128 << 60) + (3 << 36) - 1);
+        for (number, sign) in [(above, 0), (-above, 1 << 31), (below, 0), (-below, 1 << 31)] {
+            assert_eq!(bits_of(DType::F32, number.into()), Some(0x5d80_0001 | sign), "{number}");
+        }
+        for (number, sign) in [(1.0 + 2f64.powi(-11) + 2f64.powi(-40), 0), (-1.0 - 2f64.powi(-11) - 2f64.powi(-40), 1)]
+        {
+            assert_eq!(bits_of(DType::F16, number.into()), Some(0x3c01 | sign << 15), "{number}");
+        }
+        assert_eq!(bits_of(DType::BF16, ((1i128 << 60) + (1 << 52) + 1).into()), Some(0x5d81));
+        assert_eq!(bits_of(DType::F16, 1e300.into()), None);
+        assert_eq!(bits_of(DType::F32, (-i128::MAX).into()), Some(0xff00_0000));
         for (dtype, number) in [
             (DType::U8, 256.into()),
             (DType::U8, (-1.0).into()),

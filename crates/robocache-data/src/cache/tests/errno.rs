@@ -81,6 +81,8 @@ fn what_cannot_be_read_now_ends_the_run_and_costs_nothing_65() {
                 ("videos", &[Open, Read]),
                 ("meta/episodes.jsonl", &[Look, Open, Read]),
                 ("meta/tasks.jsonl", &[Open, Read]),
+                // Only a check reads it.
+                ("meta/episodes_stats.jsonl", &[]),
                 ("meta", &[Look, Open, Read]),
             ],
         ),
@@ -93,6 +95,7 @@ fn what_cannot_be_read_now_ends_the_run_and_costs_nothing_65() {
                 ("videos/observation.images.top/chunk-000/file-001.mp4", &[Open, Read]),
                 ("meta/episodes", &[Look, Open, List, Read]),
                 ("meta/episodes/chunk-000", &[Open, List, Read]),
+                ("meta/stats.json", &[]),
                 ("meta", &[Look, Open, List, Read]),
             ],
         ),
@@ -118,7 +121,6 @@ fn a_file_that_is_none_costs_its_episodes_65() {
         for number in SKIPS {
             let run = || ingest_with(&Os, &source.path, &source.scratch.out());
             let report = while_blocked(&source.path.join(place), Open, number, run);
-            // Without any file that can be read there is nothing to plan by.
             let report = report.unwrap_or_else(|error| panic!("{place}: {number}: {error}"));
             let skipped: Vec<u64> = report.skipped.iter().map(|skipped| skipped.episode).collect();
             assert_eq!(skipped, lost, "{place}: {number}");
@@ -188,13 +190,13 @@ fn an_empty_path_is_an_argument_that_is_wrong() {
     let garbage = super::super::collect_garbage(none).unwrap_err();
     let checked = Dataset::check(none, &Limits::default(), &Progress::default()).unwrap_err();
     for (error, argument) in [
-        (source, "source"),
+        (source, "path"),
         (out, "out"),
         (work, "out"),
         (merge, "out"),
         (opened, "path"),
         (garbage, "path"),
-        (checked, "source"),
+        (checked, "path"),
     ] {
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         assert!(error.to_string().starts_with(argument), "{error}");
