@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn only_sources_count() {
-        assert!(is_product("crates/robocache/src/ops/resample/mod.rs"));
+        assert!(is_product("crates/robocache/src/ops/align/mod.rs"));
         assert!(!is_product("crates/robocache/tests/cases.rs"));
         assert!(!is_product("crates/robocache/src/ops/tests.rs"));
         assert!(!is_product("crates/fake-cuda/src/driver.rs"));

@@ -15,7 +15,7 @@ from generate import random_stamps, random_targets
 
 # How a tensor lies in memory: "offset" breaks the alignment of vector accesses, "rows apart" keeps
 # the columns side by side, "any" permutes the axes and steps over elements as well.
-LAYOUTS = ("plain", "offset", "rows apart", "any")
+LAYOUTS = ("plain", "offset", "rows apart", "batch apart", "any")
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -34,13 +34,17 @@ def scatter(x: torch.Tensor, layout: str, rng: np.random.Generator, fill: int = 
         offset = int(rng.integers(1, 4))
     elif layout == "rows apart":
         offset, most_padding = int(rng.integers(0, 2)), 4
+    elif layout == "batch apart":
+        most_padding = 3
     elif layout == "any":
         order = [int(axis) for axis in rng.permutation(x.dim())]
         step, offset, most_padding = int(rng.integers(1, 3)), int(rng.integers(0, 4)), 3
     strides, stride = [0] * x.dim(), step
     for axis in reversed(order):
         strides[axis] = stride
-        stride = stride * max(x.shape[axis], 1) + int(rng.integers(0, most_padding + 1))
+        stride *= max(x.shape[axis], 1)
+        if layout != "batch apart" or axis == 1:
+            stride += int(rng.integers(0, most_padding + 1))
     reach = sum(max(size - 1, 0) * stride for size, stride in zip(x.shape, strides, strict=True))
     raw = torch.full(((offset + reach + 1) * x.element_size(),), fill, dtype=torch.uint8)
     view = raw.view(x.dtype).as_strided(x.shape, strides, offset)

@@ -38,7 +38,7 @@ def plant(tool: str) -> None:
     print(f"planted for {tool}: {name}")
 
 
-def launches(copy_engine: bool) -> int:
+def launches() -> int:
     """Every cell, stamp, method and layout, rows in shared memory and not; what bad data does."""
     import torch
 
@@ -89,7 +89,7 @@ def launches(copy_engine: bool) -> int:
         assert re.search(fault.message, text), f"{fault.name}: {text}"
         rc.resample(**placed(fault.call(), "cuda"), check=False)
         count += 2
-    count += gradients(copy_engine) + streams()
+    count += gradients() + streams()
     source = 40_000  # too many stamps for shared memory
     call = {**good_call(), "values": torch.ones(4, source, 1)}
     call |= {"times": torch.arange(float(source)).repeat(4, 1), "lengths": torch.full((4,), source)}
@@ -207,7 +207,7 @@ def clouds() -> int:
         both(lambda p: rc.unproject(p, [9.0, 9.0, 1.0, 2.0]), points)
         both(lambda p: rc.farthest_points(p, min(p.shape[1], 9)), points)
     both(lambda p: rc.farthest_points(p, 4), torch.rand(1, 40_000, 3))
-    # Rows enough for clusters, with a part of a chunk at the end; more points than a tile of groups has.
+    # Cells with a part of a word at the end; more points than a tile of groups has.
     rows = {"origin": (0.0, 0.0, 0.0), "voxel_size": 0.1}
     many = torch.rand(40, 700, 3) * 2.1
     both(lambda p: rc.voxelize(p, return_dropped=True, shape=(100, 99, 100), **rows), many)
@@ -232,7 +232,7 @@ def clouds() -> int:
         return count + 2
 
 
-def gradients(copy_engine: bool) -> int:
+def gradients() -> int:
     """Kernels of the gradient of every kind: methods, dtypes, shared values, order, sizes."""
     import torch
 
@@ -257,9 +257,7 @@ def gradients(copy_engine: bool) -> int:
         )
         count += 1
     shapes = (2, 9000, 40, 3), (2, 30, 3000, 3), (2, 40_000, 10, 3), (300, 1100, 1750, 3)
-    # Of whole units of 16 bytes, which are made row by row and written by the copy engine.
-    rows = (200, 1100, 1752, 3), (200, 1024, 1024, 8), (200, 520, 400, 14)
-    for batch, samples, steps, width in shapes + (rows if copy_engine else ()):
+    for batch, samples, steps, width in shapes:
         times = torch.arange(float(samples)).repeat(batch, 1)
         targets = torch.rand(batch, steps) * samples
         for order in (targets, targets.sort(1).values):
@@ -273,16 +271,11 @@ def gradients(copy_engine: bool) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--plant", choices=["memcheck", "racecheck", "initcheck"])
-    parser.add_argument(
-        "--no-copy-engine",
-        action="store_true",
-        help="initcheck takes what it writes for not written",
-    )
     given = parser.parse_args()
     if given.plant:
         plant(given.plant)
     else:
-        print(f"{launches(not given.no_copy_engine)} calls agree with the CPU")
+        print(f"{launches()} calls agree with the CPU")
     return 0
 
 

@@ -40,11 +40,9 @@ const unsigned long long CANARY = 0x5afe57ac5afe57acull;
 template <class T> using Same = typename std::common_type<T>::type;
 
 struct Copy { void* to; const void* from; unsigned bytes, group; };
-// A barrier in memory, and whether the number of its phases that have ended is odd.
-struct Arrival { unsigned long long* place; unsigned phase; };
 
 // What a thread waits in. Those who meet must wait in the same.
-enum Wait { NOTHING, SYNC, SHUFFLE, VOTE, MATCH, REDUCE, BARRIER, BARRIER_OR, MEMORY, END };
+enum Wait { NOTHING, SYNC, SHUFFLE, VOTE, MATCH, REDUCE, BARRIER, BARRIER_OR, END };
 
 struct Thread {
     void* place;  // where its stack goes on
@@ -53,7 +51,6 @@ struct Thread {
     unsigned long long number;  // what it shows to them
     unsigned group;
     std::vector<Copy> copies;  // on their way to shared memory
-    std::vector<Copy> sent;    // from there, by the copy engine
 };
 
 struct State {
@@ -63,9 +60,6 @@ struct State {
     void* scheduler;
     void (*body)();
     int any;  // of what threads brought to a barrier
-    std::vector<std::pair<unsigned long long*, Copy>> bulk;  // copies of the copy engine, and who waits for them
-    std::vector<Arrival> arrivals;                           // barriers in memory that were made
-    unsigned draws;  // what the order of this block makes of chance
     const char* fault;
 };
 HOST_STATE static State* state = (State*)~0ull;
@@ -112,7 +106,6 @@ inline void prepare(unsigned number) {
     thread.wait = NOTHING;
     thread.group = 0;
     thread.copies.clear();
-    thread.sent.clear();
     *stack_of(number) = CANARY;
     void** top = (void**)stack_of(number + 1);
     // As if it had been called: where it would return to, where it goes on, and room for six registers.
@@ -147,18 +140,17 @@ inline bool release_warp(Thread* lanes, unsigned count) {
     return released;
 }
 
-// Runs the lanes of a warp until all of them wait for other warps, or for memory; tells whether one came further.
+// Runs the lanes of a warp until all of them wait for other warps; tells whether one came further.
 inline bool run_warp(unsigned first, unsigned count, unsigned start, bool backwards) {
     bool moved = false;
     do {
         for (unsigned turn = 0; turn < count; turn++) {
             const unsigned number = first + ((backwards ? count - 1 - turn : turn) + start) % count;
             Thread& thread = state->threads[number];
-            if (thread.wait == MEMORY) thread.wait = NOTHING;
             if (thread.wait != NOTHING) continue;
             threadIdx.x = number;
             host_switch(&state->scheduler, thread.place);
-            moved |= thread.wait != MEMORY;
+            moved = true;
             if (*stack_of(number) != CANARY) fail("the stack of a thread is too small");
         }
     } while (!state->fault && release_warp(state->threads + first, count));
@@ -168,7 +160,6 @@ inline bool run_warp(unsigned first, unsigned count, unsigned start, bool backwa
 // `order`: 0 for the order of their numbers; else warps and lanes begin somewhere else in each turn, and go backwards in
 // half of them.
 inline bool run_block(unsigned count, unsigned& order) {
-    state->draws = order;
     for (unsigned number = 0; number < count; number++) prepare(number);
     const unsigned warps = (count + 31) / 32;
     for (;;) {
@@ -248,14 +239,6 @@ inline unsigned short to_bf16(float x) {
     const unsigned bits = number_of<unsigned>(bits_of(x));
     return x != x ? 0x7fff : (unsigned short)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
-inline float from_bf16(unsigned short bits) { return number_of<float>((unsigned long long)bits << 16); }
-// Rounds more often than a GPU would, but for what kernels use it for: products with 0.
-template <class To, class From> unsigned fma_pair(unsigned a, unsigned b, unsigned c, To to, From from) {
-    const auto one = [&](int shift) { return unsigned(to(fmaf(from(a >> shift), from(b >> shift), from(c >> shift)))); };
-    return one(0) | one(16) << 16;
-}
-inline unsigned fma_bf16(unsigned a, unsigned b, unsigned c) { return fma_pair(a, b, c, to_bf16, from_bf16); }
-inline unsigned fma_f16(unsigned a, unsigned b, unsigned c) { return fma_pair(a, b, c, to_f16, from_f16); }
 
 // What an approximation may be: a little more or less than the number, as its bits would have it.
 inline float about(float x) {
@@ -276,66 +259,6 @@ inline void await_copies(unsigned left) {
         else still.push_back(copy);
     }
     thread.copies.swap(still);
-}
-
-// A barrier in memory counts the bytes that are to come, and OPEN until somebody has said how many.
-const unsigned long long OPEN = 1ull << 63;
-HOST_STATE static Arrival no_arrival = {nullptr, ~0u};
-inline Arrival& arrival_at(unsigned place) {
-    for (Arrival& arrival : state->arrivals)
-        if (arrival.place == at<unsigned long long>(place)) return arrival;
-    fail("a barrier in memory that nobody made");
-    return no_arrival;
-}
-inline void make_arrival(unsigned place) {
-    unsigned long long* const arrival = at<unsigned long long>(place);
-    for (const Arrival& other : state->arrivals)
-        if (other.place == arrival) fail("a barrier in memory is made twice");
-    *arrival = OPEN;
-    state->arrivals.push_back({arrival, 0});
-}
-inline void expect(unsigned place, unsigned bytes) {
-    unsigned long long* const left = arrival_at(place).place;
-    if (!left) return;
-    if (*left != OPEN) fail("a phase of a barrier in memory begins before the last one has ended");
-    *left = bytes;
-}
-// The copy engine may be quick, too: then there is nothing left to copy when somebody waits.
-inline Copy soon(Copy copy) {
-    if (state->draws) state->draws = state->draws * 1664525u + 1013904223u;
-    if (state->draws >> 31) memcpy(copy.to, copy.from, copy.bytes), copy.to = nullptr;
-    return copy;
-}
-inline void bulk_later(unsigned to, const void* from, unsigned bytes, unsigned place) {
-    if ((to | bytes | unsigned((unsigned long long)from)) % 16) fail("the copy engine takes whole units of 16 bytes");
-    state->bulk.push_back({arrival_at(place).place, soon({at<void>(to), from, bytes, 0})});
-}
-inline void await_bulk(unsigned place, unsigned phase) {
-    for (;;) {
-        Arrival& own = arrival_at(place);
-        if (state->fault || own.phase != phase) return;
-        for (auto& [arrival, copy] : state->bulk) {
-            if (arrival != own.place || !copy.bytes) continue;
-            if (copy.to) memcpy(copy.to, copy.from, copy.bytes);
-            *own.place -= copy.bytes;
-            copy.bytes = 0;
-        }
-        if (*own.place == 0) {
-            *own.place = OPEN;
-            own.phase ^= 1;
-            return;
-        }
-        wait(MEMORY);
-    }
-}
-inline void send_later(void* to, unsigned from, unsigned bytes) {
-    if ((from | bytes | unsigned((unsigned long long)to)) % 16) fail("the copy engine takes whole units of 16 bytes");
-    self().sent.push_back(soon({to, at<void>(from), bytes, 0}));
-}
-inline void await_sent() {
-    for (const Copy& copy : self().sent)
-        if (copy.to) memcpy(copy.to, copy.from, copy.bytes);
-    self().sent.clear();
 }
 
 inline bool make_state() {
@@ -362,15 +285,9 @@ inline unsigned spoil_shared(unsigned bytes) {
 
 inline bool run_one(unsigned count, unsigned bytes, unsigned& order) {
     const unsigned usable = spoil_shared(bytes);
-    state->bulk.clear();
-    state->arrivals.clear();
     if (!run_block(count, order)) return false;
     for (unsigned place = bytes; place < usable; place++)
         if (state->dynamic[place] != SPOILED) fail("shared memory was written behind what the launch asked for");
-    for (const auto& [arrival, copy] : state->bulk)
-        if (copy.bytes) fail("nobody waited for the copy engine");
-    for (unsigned thread = 0; thread < count; thread++)
-        if (!state->threads[thread].sent.empty()) fail("nobody waited until the copy engine had read");
     return !state->fault;
 }
 

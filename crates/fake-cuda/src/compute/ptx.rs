@@ -18,8 +18,6 @@ const MEANINGS: &[(&str, &str)] = &[
         "{ .reg .f16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high; }",
         "%0 = host::from_f16((unsigned short)%2), %1 = host::from_f16((unsigned short)(%2 >> 16))",
     ),
-    ("fma.rn.f16x2 %0, %0, %1, %2;", "%0 = host::fma_f16(%0, %1, %2)"),
-    ("fma.rn.bf16x2 %0, %0, %1, %2;", "%0 = host::fma_bf16(%0, %1, %2)"),
     ("rsqrt.approx.ftz.f32 %0, %1;", "%0 = host::about(1.0f / sqrtf(%1))"),
     ("rcp.approx.ftz.f32 %0, %1;", "%0 = host::about(1.0f / %1)"),
     // Memory.
@@ -28,42 +26,12 @@ const MEANINGS: &[(&str, &str)] = &[
     ("red.relaxed.gpu.global.or.b32 [%0], %1;", "*(unsigned*)%0 |= %1"),
     ("red.relaxed.gpu.global.or.b64 [%0], %1;", "*(unsigned long long*)%0 |= %1"),
     ("red.shared.or.b32 [%0], %1;", "*host::at<unsigned>(%0) |= %1"),
-    ("ld.v4.u32 {%0, %1, %2, %3}, [%4];", LOAD_4),
-    ("RC_READ v4.u32 {%0, %1, %2, %3}, [%4];", LOAD_4),
-    ("RC_READ v2.u32 {%0, %1}, [%2];", "const uint2 all = *(const uint2*)%2; %0 = all.x; %1 = all.y"),
-    ("RC_READ u32 %0, [%1];", "%0 = *(const unsigned*)%1"),
-    ("{ .reg .u16 half; RC_READ u16 half, [%1]; cvt.u32.u16 %0, half; }", "%0 = *(const unsigned short*)%1"),
-    ("{ .reg .u16 half; RC_READ u8 half, [%1]; cvt.u32.u16 %0, half; }", "%0 = *(const unsigned char*)%1"),
-    (
-        "ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];",
-        "const uint4 all = *host::at<uint4>(%4); %0 = all.x; %1 = all.y; %2 = all.z; %3 = all.w",
-    ),
-    ("ld.shared.v2.u32 {%0, %1}, [%2];", "const uint2 all = *host::at<uint2>(%2); %0 = all.x; %1 = all.y"),
     ("ld.shared.u32 %0, [%1];", "%0 = *host::at<unsigned>(%1)"),
-    ("{ .reg .u16 half; ld.shared.u16 half, [%1]; cvt.u32.u16 %0, half; }", "%0 = *host::at<unsigned short>(%1)"),
-    ("{ .reg .u16 half; ld.shared.u8 half, [%1]; cvt.u32.u16 %0, half; }", "%0 = *host::at<unsigned char>(%1)"),
     // Copies on their way.
     ("cp.async.ca.shared.global [%0], [%1], %2;", "host::copy_later(%0, %1, %2)"),
     ("cp.async.commit_group;", "host::self().group++"),
     ("cp.async.wait_group %0;", "host::await_copies(%0)"),
-    ("mbarrier.init.shared::cta.b64 [%0], 1;", "host::make_arrival(%0)"),
-    ("fence.mbarrier_init.release.cluster;", ""),
-    ("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;", "host::expect(%0, %1)"),
-    (
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];",
-        "host::bulk_later(%0, %1, %2, %3)",
-    ),
-    (
-        "{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @!done bra again; }",
-        "host::await_bulk(%0, %1)",
-    ),
-    ("fence.proxy.async.shared::cta;", ""),
-    ("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;", "host::send_later(%0, %1, %2)"),
-    ("cp.async.bulk.commit_group;", ""),
-    ("cp.async.bulk.wait_group.read 0;", "host::await_sent()"),
 ];
-
-const LOAD_4: &str = "const uint4 all = *(const uint4*)%4; %0 = all.x; %1 = all.y; %2 = all.z; %3 = all.w";
 
 /// A source or header with PTX and `extern __shared__` replaced.
 pub(super) fn as_cpp(source: &str) -> Result<String, String> {

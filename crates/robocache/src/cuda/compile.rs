@@ -9,10 +9,9 @@ use crate::{Error, ErrorKind, Result};
 pub const ARCHITECTURES: [u32; 4] = [80, 90, 100, 120];
 
 /// Headers that every kernel may include, by name.
-const SHARED_HEADERS: [(&str, &str); 10] = [
+const SHARED_HEADERS: [(&str, &str); 9] = [
     ("rc.cuh", include_str!("../../kernels/rc.cuh")),
     ("report.cuh", include_str!("../../kernels/report.cuh")),
-    ("bulk.cuh", include_str!("../../kernels/bulk.cuh")),
     ("scalar.cuh", include_str!("../../kernels/scalar.cuh")),
     ("block.cuh", include_str!("../../kernels/block.cuh")),
     ("digits.cuh", include_str!("../../kernels/digits.cuh")),
@@ -52,7 +51,7 @@ impl KernelVariant {
         Self { family, variant }
     }
 
-    /// Its entry point, such as `rc_resample_linear_bf16_int64_16`.
+    /// Its entry point, such as `rc_align_one_bfloat16_int64`.
     pub fn name(&self) -> String {
         (self.family.entry)(self.variant)
     }

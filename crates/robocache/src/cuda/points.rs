@@ -107,14 +107,6 @@ impl PointArgs {
         }
     }
 
-    /// About how many bytes are read of a point.
-    pub(crate) fn bytes(&self) -> usize {
-        match self {
-            Self::Cloud(_, dtype) => 3 * dtype.size(),
-            Self::Pixels(_) => size_of::<f32>(),
-        }
-    }
-
     /// Which of the kinds these are.
     pub(crate) fn kind(&self) -> u32 {
         match self {

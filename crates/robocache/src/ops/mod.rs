@@ -1,5 +1,6 @@
-//! The ops, one folder each.
+//! The ops.
 
+pub(crate) mod align;
 pub(crate) mod cloud;
 pub mod crop_box;
 pub mod depth;
@@ -44,8 +45,8 @@ pub(crate) const FARTHEST_POINTS: u32 = 18;
 /// What a kernel of op number `op` found, as the error that the CPU would raise.
 pub(crate) fn describe_finding(op: u32, finding: &Finding) -> Error {
     match op {
-        RESAMPLE => resample::describe_finding(finding).op("resample"),
-        FUSE => fuse::describe_finding(finding).op("fuse"),
+        RESAMPLE => align::describe_finding(finding, false).op("resample"),
+        FUSE => align::describe_finding(finding, true).op("fuse"),
         VOXELIZE => voxelize::describe_finding(finding).op("voxelize"),
         CROP_BOX => crop_box::describe_finding(finding).op("crop_box"),
         FARTHEST_POINTS => farthest_points::describe_finding(finding).op("farthest_points"),
@@ -56,12 +57,10 @@ pub(crate) fn describe_finding(op: u32, finding: &Finding) -> Error {
 /// The kernels of all ops.
 pub(crate) fn kernel_families() -> Vec<&'static KernelFamily> {
     vec![
-        &resample::KERNELS,
+        &align::KERNELS,
         &resample_backward::ROW_KERNELS,
-        &resample_backward::NARROW_KERNELS,
         &resample_backward::FIND_KERNELS,
         &resample_backward::GATHER_KERNELS,
-        &fuse::KERNELS,
         &crate::cuda::CLEAR_KERNELS,
         &crate::cuda::SCAN_KERNELS,
         &crate::cuda::SORT_KERNELS,
@@ -69,7 +68,6 @@ pub(crate) fn kernel_families() -> Vec<&'static KernelFamily> {
         &farthest_points::KERNELS,
         &transform_points::KERNELS,
         &unproject::KERNELS,
-        &voxelize::CLUSTER_KERNELS,
         &voxelize::MARK_KERNELS,
         &voxelize::NEAR_KERNELS,
         &voxelize::SCATTER_KERNELS,

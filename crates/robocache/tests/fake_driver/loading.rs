@@ -107,7 +107,7 @@ fn nvrtc_that_cannot_compile_says_why_85() {
         ("7", "no_device", "libnvrtc-builtins is missing or of another version"),
     ] {
         let failure = format!("nvrtcCompileProgram:{code}");
-        let parts = [part, "resample: NVRTC cannot compile rc_resample_linear_float32_int64"];
+        let parts = [part, "resample: NVRTC cannot compile rc_align_one_float32_int64"];
         assert_refused(kind, &parts, |process| process.set("FAKE_CUDA_FAIL", &failure));
     }
     for function in ["nvrtcCreateProgram", "nvrtcGetCUBIN", "nvrtcGetCUBINSize"] {

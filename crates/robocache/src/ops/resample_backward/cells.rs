@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use crate::ops::fuse::Real;
+use crate::ops::align::Real;
 
 /// What sums are made in: the numbers of the forward methods, and what only gradients need.
 pub(super) trait Number: Real {

@@ -11,8 +11,8 @@ use super::row::Row;
 use super::unordered::Dealt;
 use super::{Dims, ResampleBackward};
 use crate::cpu::{Simd, for_each, is_worth_sharing, simd};
-use crate::ops::fuse::Real;
-use crate::ops::resample::{ColumnRange, Extrapolate, Method, Pick, Rows, Rules, Stamp, strides};
+use crate::ops::align::Real;
+use crate::ops::align::{ColumnRange, Extrapolate, Method, Pick, Rows, Rules, Stamp, strides};
 use crate::tensor::DType;
 use crate::{Context, Outputs, Result};
 
@@ -42,11 +42,11 @@ fn with_stamps<S: Stamp>(
     out: &mut Outputs<'_, '_>,
     context: &Context<'_>,
 ) -> Result<()> {
-    let rows = Rows::<S>::new(&op.forward, &dims.forward);
+    let rows = Rows::<S>::new(&op.forward.arguments(), &dims.forward);
     // As `resample`: where nothing is computed, bad data spoils nothing.
     let empty = dims.forward.batch == 0 || dims.forward.targets == 0 || dims.forward.width == 0;
     if op.forward.check && !empty {
-        rows.check(&op.forward, context)?;
+        rows.check(op.forward.extrapolate, context)?;
     }
     match op.forward.values.dtype() {
         DType::F16 => compute::<S, f16>(op, &rows, dims, out, context),
@@ -99,7 +99,7 @@ fn compute<S: Stamp, C: Cell>(
     let job = |range: &ColumnRange| Job::<S, C> {
         rows,
         dims,
-        rules: op.forward.rules(range.method, true),
+        rules: op.forward.arguments().rules(range.method, true),
         columns: (range.start, range.end),
         radius: match range.method {
             Method::Cubic => 2,

@@ -1,14 +1,12 @@
-//! The gradient of `resample` on CUDA: methods that are linear in the values go through `narrow_cuda`, where rows are of few
-//! columns, and for what that leaves through `rows_cuda`; others, and values that a batch shares, through `find_cuda` and
-//! `gather_cuda`.
+//! The gradient of `resample` on CUDA: methods that are linear in the values go through `rows_cuda`; others, and
+//! values that a batch shares, through `find_cuda` and `gather_cuda`.
 
 use super::find_cuda::{Memory, find};
 use super::gather_cuda::{add_groups, gather};
-use super::narrow_cuda::{self, sum_narrow};
 use super::rows_cuda::sum_rows;
 use super::{Dims, ResampleBackward};
-use crate::cuda::{GpuInfo, Launcher, Parts};
-use crate::ops::resample::{ColumnRange, Method, STAMPS, strides};
+use crate::cuda::{Launcher, Parts};
+use crate::ops::align::{ColumnRange, Method, STAMPS, strides};
 use crate::tensor::DType;
 use crate::{Outputs, Result};
 
@@ -109,14 +107,14 @@ fn is_listed(dims: &Dims, range: &ColumnRange) -> bool {
 }
 
 /// Bytes of memory that a call needs while it runs.
-pub(super) fn workspace(op: &ResampleBackward<'_>, dims: &Dims, gpu: &GpuInfo) -> Result<usize> {
+pub(super) fn workspace(op: &ResampleBackward<'_>, dims: &Dims) -> Result<usize> {
     if is_empty(dims) {
         return Ok(0);
     }
     if dims.forward.ranges.iter().any(|range| is_listed(dims, range)) {
         return Ok(Memory::new(op, dims)?.bytes());
     }
-    Ok(narrow_cuda::workspace(op, dims, gpu))
+    Ok(0)
 }
 
 pub(super) fn backward(
@@ -137,8 +135,7 @@ pub(super) fn backward(
     let mut found = None;
     for range in dims.forward.ranges.iter() {
         if !is_listed(dims, range) {
-            let done = sum_narrow(&call, range, base, launcher)?;
-            sum_rows(&call, range, done, launcher)?;
+            sum_rows(&call, range, launcher)?;
             continue;
         }
         let memory = Memory::new(op, dims)?;

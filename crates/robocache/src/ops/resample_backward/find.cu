@@ -1,6 +1,6 @@
 // The gradient of resample where it is more than weights, or a batch shares its values: first half. What each target of a row was made of, and which targets
 // each sample is part of (links.cuh).
-// Host twin: cpu.rs (find), row.rs and unordered.rs; ../resample/locate.rs (the rules).
+// Host twin: cpu.rs (find), row.rs and unordered.rs; ../align/locate.rs (the rules).
 // Grid: one block of 256 threads per (row, part of its targets). Every block looks at all stamps and targets of its row:
 //   whether resample took it, and whether targets are in order. Then each finds its own targets, or, where these are in any
 //   order, the first block of the row sorts them all.

@@ -3,7 +3,7 @@
 
 use super::{Dims, ResampleBackward};
 use crate::cuda::{GpuInfo, Grid, KernelFamily, Launcher, Parts, STATIC_SHARED};
-use crate::ops::resample::{Method, STAMPS, flags_of, stamp_number};
+use crate::ops::align::{Method, STAGE, STAMPS, flags_of, stamp_number};
 use crate::tensor::{DType, TensorRef};
 use crate::{Result, ensure};
 
@@ -11,8 +11,8 @@ use crate::{Result, ensure};
 pub(crate) static FIND_KERNELS: KernelFamily = KernelFamily {
     source: include_str!("find.cu"),
     headers: &[
-        ("locate.cuh", include_str!("../resample/locate.cuh")),
-        ("rows.cuh", include_str!("../resample/rows.cuh")),
+        ("locate.cuh", include_str!("../align/locate.cuh")),
+        ("rows.cuh", include_str!("../align/rows.cuh")),
         ("links.cuh", include_str!("links.cuh")),
     ],
     variants: || (0..6).collect(),
@@ -158,7 +158,9 @@ pub(super) fn find(
         parts: plan.parts,
         method: rule as u32,
         extrapolate: call.extrapolate as u32,
-        flags: flags_of(call, plan.stage) | if plan.near { NEAR } else { 0 },
+        flags: flags_of(&call.arguments(), call.check)
+            | if plan.stage { STAGE } else { 0 }
+            | if plan.near { NEAR } else { 0 },
         padding: 0,
     };
     Grid::in_parts("values", forward.batch as u64, u64::from(plan.parts), |first_row, blocks| {

@@ -4,7 +4,7 @@ use super::Dims;
 use super::cuda::{CELLS, Call, in_bytes};
 use super::find_cuda::{LinkPointers, Memory};
 use crate::cuda::{GpuInfo, Grid, KernelFamily, Launcher};
-use crate::ops::resample::ColumnRange;
+use crate::ops::align::ColumnRange;
 use crate::{Error, Result};
 
 /// The kernels, by what they do, their elements and the columns of a unit.

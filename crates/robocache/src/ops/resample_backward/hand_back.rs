@@ -5,8 +5,8 @@ use super::cells::{Cell, Number};
 use super::cpu::Job;
 use super::row::Row;
 use super::vjp;
-use crate::ops::fuse::Real;
-use crate::ops::resample::{Method, Stamp};
+use crate::ops::align::Real;
+use crate::ops::align::{Method, Stamp};
 
 /// The four samples of a target on a curve, the gaps beside its own in units of that, and its weight.
 struct Curve<T> {

@@ -11,7 +11,6 @@ mod cuda;
 mod find_cuda;
 mod gather_cuda;
 mod hand_back;
-mod narrow_cuda;
 mod row;
 mod rows_cuda;
 mod unordered;
@@ -19,10 +18,10 @@ mod vjp;
 
 pub(crate) use find_cuda::FIND_KERNELS;
 pub(crate) use gather_cuda::GATHER_KERNELS;
-pub(crate) use narrow_cuda::NARROW_KERNELS;
 pub(crate) use rows_cuda::ROW_KERNELS;
 
-use super::resample::{self, Resample, strides};
+use super::align::{self, strides};
+use super::resample::Resample;
 use crate::cuda::{GpuInfo, Launcher};
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Op, OutputSpec, Outputs, Result, ensure};
@@ -47,7 +46,7 @@ pub struct ResampleBackward<'a> {
 /// What `check` proved.
 #[derive(Debug)]
 pub struct Dims {
-    forward: resample::Dims,
+    forward: align::Dims,
     grad_strides: [isize; 3],
     /// How many groups the rows are summed in; none when every row has values of its own.
     groups: Option<usize>,
@@ -108,7 +107,7 @@ impl Op for ResampleBackward<'_> {
     }
 
     fn workspace(&self, dims: &Dims, gpu: Option<&GpuInfo>) -> Result<usize> {
-        gpu.map_or(Ok(0), |gpu| cuda::workspace(self, dims, gpu))
+        gpu.map_or(Ok(0), |_| cuda::workspace(self, dims))
     }
 
     fn cpu(&self, dims: &Dims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::unordered::Found;
-use crate::ops::resample::{Pick, Stamp, Stamps};
+use crate::ops::align::{Pick, Stamp, Stamps};
 
 /// One row: its stamps, its targets and whether those are in order.
 pub(super) struct Row<S, T> {

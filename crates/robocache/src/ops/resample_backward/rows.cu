@@ -1,7 +1,7 @@
 // The gradient of resample in its values, for methods that are linear in them: out[b,s,:] = sum over the targets t that were
 // made of sample s, in order, of their weight on it times grad[b,t,:]. Other methods, and rows that share their values, are
 // the matter of find.cu and gather.cu.
-// Host twin: cpu.rs (the loops), ../resample/locate.rs (the rules).
+// Host twin: cpu.rs (the loops), ../align/locate.rs (the rules).
 // Grid: one block per (row, tile of samples, chunk of columns). The block finds the targets that touch its samples, into
 //   shared memory, then each thread sums up one vector of columns of a run of samples (walk.cuh), or of one sample after the
 //   other.
@@ -34,7 +34,6 @@ struct Args {
     const void* lengths;
     const void* target_lengths;
     u8* out;
-    const u8* done;  // where given: for each row, whether narrow.cu has made it
     i64 grad_strides[3], time_strides[2], target_strides[2], out_strides[3];
     i64 length_stride, target_length_stride;
     i64 samples, target_count;
@@ -254,7 +253,6 @@ inline void rest(const Args& args, Stamp* staged, State& state, Pick* picks, u32
 extern "C" __global__ void __launch_bounds__(256, RC_BLOCKS) RC_ENTRY(const __grid_constant__ Args args) {
     extern __shared__ __align__(16) unsigned char shared[];
     __shared__ State state;
-    if (args.done && args.done[block_of(args).row]) return;
     Pick* picks = (Pick*)shared;
     u32* from = (u32*)(picks + args.piece);
     u32* to = from + args.tile;

@@ -3,7 +3,7 @@
 use super::Dims;
 use super::cuda::{Call, Variant, in_bytes, rule_of};
 use crate::cuda::{GpuInfo, Grid, KernelFamily, Launcher};
-use crate::ops::resample::{ColumnRange, Extrapolate, flags_of, stamp_number};
+use crate::ops::align::{ColumnRange, Extrapolate, STAGE, flags_of, stamp_number};
 use crate::tensor::TensorRef;
 use crate::{Error, Result, ensure};
 
@@ -11,8 +11,8 @@ use crate::{Error, Result, ensure};
 pub(crate) static ROW_KERNELS: KernelFamily = KernelFamily {
     source: include_str!("rows.cu"),
     headers: &[
-        ("locate.cuh", include_str!("../resample/locate.cuh")),
-        ("rows.cuh", include_str!("../resample/rows.cuh")),
+        ("locate.cuh", include_str!("../align/locate.cuh")),
+        ("rows.cuh", include_str!("../align/rows.cuh")),
         ("pick.cuh", include_str!("pick.cuh")),
         ("add.cuh", include_str!("add.cuh")),
         ("walk.cuh", include_str!("walk.cuh")),
@@ -38,7 +38,6 @@ struct Args {
     lengths: *const u8,
     target_lengths: *const u8,
     out: *mut u8,
-    done: *const u8,
     grad_strides: [i64; 3],
     time_strides: [i64; 2],
     target_strides: [i64; 2],
@@ -97,13 +96,8 @@ fn access_bytes(call: &Call<'_>, range: &ColumnRange) -> u8 {
     (1 << all.trailing_zeros().min(4)).max(size as u8)
 }
 
-/// Queues the columns of one method; without rows of which `done` tells that they were made, where it is given.
-pub(super) fn sum_rows(
-    call: &Call<'_>,
-    range: &ColumnRange,
-    done: Option<*const u8>,
-    launcher: &Launcher<'_>,
-) -> Result<()> {
+/// Queues the columns of one method.
+pub(super) fn sum_rows(call: &Call<'_>, range: &ColumnRange, launcher: &Launcher<'_>) -> Result<()> {
     let forward = &call.dims.forward;
     for (argument, count) in [("values", forward.samples), ("targets", forward.targets)] {
         ensure!(count < MOST, argument, "a row of {count} has no gradient on a GPU: fewer than 2^31 - 1 have");
@@ -113,7 +107,7 @@ pub(super) fn sum_rows(
     let unit = usize::from(variant.bytes) / call.op.grad.dtype().size();
     let vectors = (range.end - range.start) / unit;
     let plan = Plan::new(call.dims, vectors, variant, launcher.gpu().info())?;
-    let args = Args { done: done.unwrap_or(std::ptr::null()), ..args(call, range, unit, vectors, &plan) };
+    let args = args(call, range, unit, vectors, &plan);
     Grid::in_parts("values", forward.batch as u64, u64::from(plan.tiles) * u64::from(plan.chunks), |row, blocks| {
         let grid = Grid { blocks, threads: plan.threads, shared: plan.shared };
         // SAFETY: the views were checked against dims and live on this GPU; the framework keeps
@@ -134,7 +128,6 @@ fn args(call: &Call<'_>, range: &ColumnRange, unit: usize, vectors: usize, plan:
         lengths: pointer(&op.lengths),
         target_lengths: pointer(&op.target_lengths),
         out: call.out.wrapping_offset(start(call.out_strides[2])),
-        done: std::ptr::null(),
         grad_strides: in_bytes(call.dims.grad_strides, size, unit),
         time_strides: forward.time_strides.map(|stride| stride as i64),
         target_strides: forward.target_strides.map(|stride| stride as i64),
@@ -147,7 +140,7 @@ fn args(call: &Call<'_>, range: &ColumnRange, unit: usize, vectors: usize, plan:
         first_row: 0,
         method: rule_of(range) as u32,
         extrapolate: op.extrapolate as u32,
-        flags: flags_of(op, plan.stage),
+        flags: flags_of(&op.arguments(), op.check) | if plan.stage { STAGE } else { 0 },
         reach: if op.extrapolate == Extrapolate::Linear { 2 } else { 1 },
         tile: plan.tile,
         tiles: plan.tiles,

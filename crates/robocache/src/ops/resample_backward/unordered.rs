@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::ops::resample::Pick;
+use crate::ops::align::Pick;
 
 /// A target, what it was made of, and the weight of the second sample.
 pub(super) type Found<T> = (usize, Pick, T);

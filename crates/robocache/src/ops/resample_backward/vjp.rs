@@ -1,7 +1,7 @@
 //! What methods that are not linear in the values hand back: for the gradient in a result, those in
 //! the samples that it was made of.
 //!
-//! Kernel twin: vjp.cuh. The definitions are those of `fuse/blend.rs`; sines and roots are the
+//! Kernel twin: vjp.cuh. The definitions are those of `align/blend.rs`; sines and roots are the
 //! machine's, so host and GPU agree to rounding.
 
 use super::cells::Number;

@@ -1,6 +1,5 @@
 //! `voxelize` on CUDA: the kernels, their arguments and the memory between them.
 
-use super::cluster::Clusters;
 use super::mark::{self, Mark, marks_grid};
 use super::place::GridArgs;
 use super::reduce_cuda::{SortedKeys, reduce_sorted};
@@ -229,14 +228,6 @@ impl Job<'_> {
         let (op, dims) = (self.op, self.dims);
         let bits = 8 * dims.dtype.size();
         let counts_in = CountsIn::of(op, dims);
-        if counts_in == CountsIn::Nothing {
-            let (points, grid) = self.points_and_grid()?;
-            let (out, dropped) = (self.targets.out, self.targets.dropped);
-            if let Some(clusters) = Clusters::plan(self.launcher.gpu().info(), &points, dims, out) {
-                // SAFETY: as in `mark`.
-                return unsafe { clusters.launch(self.launcher, (points, grid), dims, out, dropped) };
-            }
-        }
         let counts = match counts_in {
             CountsIn::Nothing if marks_grid(dims) => {
                 let (out, size) = (self.targets.out, dims.dtype.size());

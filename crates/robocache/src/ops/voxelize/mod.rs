@@ -6,7 +6,6 @@
 //! bits on every run and on every backend.
 
 mod backward;
-mod cluster;
 mod count;
 mod cpu;
 mod cuda;
@@ -29,7 +28,6 @@ use std::str::FromStr;
 
 pub(crate) use backward::BACKWARD_KERNELS;
 pub use backward::{BackwardDims, VoxelizeBackward};
-pub(crate) use cluster::CLUSTER_KERNELS;
 pub(crate) use cuda::{SCATTER_KERNELS, WRITE_KERNELS, describe as describe_finding};
 pub use grid::Grid;
 pub(crate) use hard_cuda::{HARD_KERNELS, PIXEL_KERNELS};

@@ -61,18 +61,25 @@ template <class Stamp> bool has_bad_pair(const Stamps<Stamp>& stamps, u32 thread
     for (i64 i = thread; i + 1 < stamps.length; i += threads) bad |= !(stamps.at(i) <= stamps.at(i + 1));
     return bad;
 }
-template <class Stamp> bool has_bad_pair(const Staged<Stamp>& stamps, u32 thread, u32 threads) {
-    const int PER = 16 / sizeof(Stamp);
+// The same for `count` stamps side by side in shared memory, from a multiple of 16 bytes on, `length` of each row.
+template <class Stamp> bool has_bad_pair(const Stamp* stamps, u32 count, u32 length, u32 thread, u32 threads) {
+    const u32 PER = 16 / sizeof(Stamp);
     bool bad = false;
-    for (i32 start = thread * PER; start + 1 < stamps.length; start += threads * PER) {
-        // The vector may reach past the row, where nothing is compared.
+    const auto look = [&](u32 at, Stamp before, Stamp stamp) {
+        if (at < count && !(before <= stamp)) bad |= at % length != 0;
+    };
+    for (u32 start = thread * PER; start + 1 < count; start += threads * PER) {
+        // The vector may reach past the rows, where nothing is compared.
         union { uint4 raw; Stamp stamps[PER]; } own;
-        own.raw = *(const uint4*)(stamps.data + start);
+        own.raw = *(const uint4*)(stamps + start);
         #pragma unroll
-        for (int k = 0; k + 1 < PER; k++) bad |= start + k + 1 < stamps.length && !(own.stamps[k] <= own.stamps[k + 1]);
-        if (start + PER < stamps.length) bad |= !(own.stamps[PER - 1] <= stamps.at(start + PER));
+        for (u32 k = 1; k < PER; k++) look(start + k, own.stamps[k - 1], own.stamps[k]);
+        if (start + PER < count) look(start + PER, own.stamps[PER - 1], stamps[start + PER]);
     }
     return bad;
+}
+template <class Stamp> bool has_bad_pair(const Staged<Stamp>& stamps, u32 thread, u32 threads) {
+    return has_bad_pair(stamps.data, u32(stamps.length), u32(stamps.length), thread, threads);
 }
 
 // Whether the row can be used. All threads of the block take part and get the same answer.

@@ -1,9 +1,9 @@
 // Narrow rows of several methods (RC_WHOLE): a thread makes all numbers of a target, so that the rows of its two samples are
 // read in vectors wherever ranges of columns begin, and what a target needs is looked up once. Results are collected.
 // Host twin: mixed.rs (apply). Preconditions: one stream without cubics, whose rows are dense and allow accesses of four
-//   numbers and hold at most 12 (FOURS), or of two and at most 14; COLLECT.
+//   numbers and hold at most 12 (FOURS), or of two and at most 14; results are collected.
 #pragma once
-#include "copy.cuh"
+#include "lines.cuh"
 #include "units.cuh"
 
 #if RC_WHOLE
@@ -21,7 +21,7 @@ template <int PER, int MOST> struct Whole {
     void ask(const u8* place, u32 units) {
         #pragma unroll
         for (int v = 0; v < UNITS; v++)
-            if (v < units) load_words(place + v * int(sizeof(Vector)), vectors[v]);
+            if (v < units) load_vector(place + v * int(sizeof(Vector)), vectors[v]);
     }
     static void narrow(const Weight (&numbers)[PER], Vector& to) {
         typedef Group<Out> Group;
@@ -87,18 +87,18 @@ inline u32 mask_of(u32 columns, int c) {
     return first & 0xffffu | (columns >> (c + 1) & 1 ? 0xffff0000u : 0);
 }
 
-// Writes the rows of the tile's targets to `to`, one behind the other.
-template <int PER, int MOST> void write_whole(const Shared& shared, i64 row, u8* to, u32 count) {
+// Writes the results of the block's targets to `to`, one behind the other.
+template <int PER, int MOST> void write_whole(const Block& block, u8* to) {
     typedef Whole<PER, MOST> Row;
-    const Args& args = shared.args;
+    const Args& args = block.args;
     const StreamArgs& stream = args.stream[0];
-    const u8* values = shared.far(stream, row);
+    const u8* values = stream.values + block.row * stream.value_strides[0];
     const u32 stride = u32(stream.value_strides[1]), bytes = u32(args.out_strides[1]);
     const u32 units = bytes / u32(sizeof(typename Row::Vector));
     const Columns columns(args);
     const typename Row::Vector none = missing<typename Row::Vector>(args.missing);
-    for (u32 t = threadIdx.x; t < count; t += blockDim.x) {
-        const Pick pick = shared.picks[t];
+    for (u32 t = threadIdx.x; t < block.count(); t += blockDim.x) {
+        const Pick pick = block.picks(0)[t];
         Row near, far;
         near.ask(step_to(values, pick.first, stride), units);
         far.ask(step_to(values, pick.second & ~LATER, stride), units);

@@ -1,62 +1,81 @@
-//! Values of a stream at other times than it was recorded at.
+//! Streams of samples at other times than they were recorded at: what `resample` and `fuse` do, for one stream and for
+//! several.
 //!
-//! The rules that all backends follow are those of `locate.rs`; this file holds the arguments and
-//! every check that needs no data.
+//! The rules that all backends follow are those of `locate.rs`; this file holds what is asked for a stream and every
+//! check that needs no data.
 
+mod arguments;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+mod blend;
 mod cells;
 mod cpu;
 mod cuda;
+mod integers;
 mod locate;
 mod method;
+mod mixed;
+mod plan;
 mod rows;
+mod variant;
 
 pub use method::{ColumnRange, Extrapolate, Method, Methods};
 
-use method::Ranges;
-
 pub(in crate::ops) use super::rows::{Batch, are_lengths, strides};
-pub(in crate::ops) use cpu::{Destination, StreamJob, age_of, run_jobs, stream_job};
+pub(in crate::ops) use arguments::STAGE;
+pub(in crate::ops) use blend::Real;
+pub(in crate::ops) use cpu::align as on_cpu;
 pub(crate) use cuda::{KERNELS, describe as describe_finding};
-pub(in crate::ops) use cuda::{STAMPS, flags_of, stamp_number};
+pub(in crate::ops) use cuda::{align as on_cuda, flags_of};
 pub(in crate::ops) use locate::{Pick, Rules, Stamp, Stamps, longest_gap};
+use method::Ranges;
 pub(in crate::ops) use rows::Rows;
+pub(in crate::ops) use variant::{STAMPS, stamp_number};
 
-use crate::cuda::Launcher;
 use crate::tensor::{DType, TensorRef};
-use crate::{Context, Error, Op, OutputSpec, Outputs, Result, ensure};
+use crate::{Error, Outputs, Result, ensure};
 
-/// Values at target times. Output 0 is `out [B,T,D]` with the dtype of the values, output 1, when
-/// asked for, `valid [B,T]`. What has no batch axis, or a batch of 1, is shared; without any
-/// batch the outputs have none either.
-#[derive(Debug, Clone)]
-pub struct Resample<'a> {
-    /// `[B,S,D]` or `[S,D]`, any dtype; only floats can be blended.
-    pub values: TensorRef<'a>,
-    /// `[B,S]` or `[S]`, not decreasing: int64 nanoseconds, float64 or float32 seconds.
-    pub times: TensorRef<'a>,
-    /// `[B,T]` or `[T]`, in any order, of the same type as `times`.
-    pub targets: TensorRef<'a>,
-    /// How to interpolate, all columns or by ranges.
-    pub method: Methods,
-    /// What to do outside the samples.
-    pub extrapolate: Extrapolate,
-    /// `[B]` int32 or int64: how many samples of each row exist.
-    pub lengths: Option<TensorRef<'a>>,
-    /// `[B]` int32 or int64: how many targets of each row exist.
-    pub target_lengths: Option<TensorRef<'a>>,
-    /// Seconds; a target between samples further apart is not valid.
-    pub max_gap: Option<f64>,
-    /// What stored values are multiplied with; int8 can then be blended.
-    pub scale: Option<Scale<'a>>,
-    /// The dtype of the result: that of the values, or float32 with a scale, unless this says another.
-    pub out_dtype: Option<DType>,
-    /// Whether to write `valid`.
-    pub return_valid: bool,
-    /// Whether to look for bad stamps, lengths and targets in the data. Without it bad data
-    /// gives unspecified values, never a read out of bounds.
-    pub check: bool,
+/// Streams that one call can take.
+pub const MOST_STREAMS: usize = 32;
+
+/// What is asked for: streams at common targets, side by side.
+pub(in crate::ops) struct Align<'a> {
+    /// The op that asks, as reports of kernels name it.
+    pub(in crate::ops) op: u32,
+    pub(in crate::ops) sources: &'a [Source<'a>],
+    pub(in crate::ops) batch: usize,
+    pub(in crate::ops) target_count: usize,
+    pub(in crate::ops) targets: &'a TensorRef<'a>,
+    pub(in crate::ops) target_lengths: Option<&'a TensorRef<'a>>,
+    pub(in crate::ops) extrapolate: Extrapolate,
+    pub(in crate::ops) check: bool,
+    /// Of the result.
+    pub(in crate::ops) dtype: DType,
+    /// The places of `valid` and `age` among the outputs, where they are wanted.
+    pub(in crate::ops) valid: Option<usize>,
+    pub(in crate::ops) age: Option<usize>,
+    /// Whether these have an axis of streams.
+    pub(in crate::ops) by_stream: bool,
+    /// Names the stream that an error is about, by its place.
+    pub(in crate::ops) blame: &'a dyn Fn(usize, Error) -> Error,
+}
+
+impl Align<'_> {
+    /// An output of one number for each target, `[B,T]` or `[B,T,N]`, with its strides; null where it is not wanted.
+    fn marks(&self, out: &mut Outputs<'_, '_>, place: Option<usize>) -> (*mut u8, [isize; 3]) {
+        let Some(output) = place.and_then(|place| out.get(place)) else { return (std::ptr::null_mut(), [0; 3]) };
+        let [row, target] = strides(output.view());
+        let all = if self.by_stream { strides(output.view()) } else { [row, target, 0] };
+        (output.data_mut(), all)
+    }
+}
+
+/// A stream and the columns of the result that it makes.
+pub(in crate::ops) struct Source<'a> {
+    /// None where it is missing.
+    pub(in crate::ops) stream: Option<(Arguments<'a>, &'a Dims)>,
+    pub(in crate::ops) column: usize,
+    pub(in crate::ops) width: usize,
 }
 
 /// What stored values are multiplied with.
@@ -95,69 +114,7 @@ pub struct Dims {
     pub(in crate::ops) ranges: Ranges,
 }
 
-impl<'a> Resample<'a> {
-    /// Linear interpolation with clamped ends and checks; the other fields can be set.
-    pub fn new(values: TensorRef<'a>, times: TensorRef<'a>, targets: TensorRef<'a>) -> Self {
-        Self {
-            values,
-            times,
-            targets,
-            method: Method::Linear.into(),
-            extrapolate: Extrapolate::Clamp,
-            lengths: None,
-            target_lengths: None,
-            max_gap: None,
-            scale: None,
-            out_dtype: None,
-            return_valid: false,
-            check: true,
-        }
-    }
-
-    /// Whether there is nothing to compute, and so nothing that bad data could spoil.
-    pub(in crate::ops) fn is_empty(&self, dims: &Dims) -> bool {
-        dims.batch == 0 || dims.targets == 0 || (dims.width == 0 && !self.return_valid)
-    }
-
-    /// The dtype of the result.
-    pub(in crate::ops) fn result_dtype(&self) -> DType {
-        self.arguments().result_dtype()
-    }
-
-    /// Whether the values only store numbers that are computed in float32.
-    pub(in crate::ops) fn is_stored(&self) -> bool {
-        self.arguments().is_stored()
-    }
-
-    /// Its arguments.
-    pub(in crate::ops) fn arguments(&self) -> Arguments<'_> {
-        Arguments {
-            values: &self.values,
-            times: &self.times,
-            targets: &self.targets,
-            lengths: self.lengths.as_ref(),
-            target_lengths: self.target_lengths.as_ref(),
-            scale: self.scale.as_ref(),
-            method: &self.method,
-            extrapolate: self.extrapolate,
-            max_gap: self.max_gap,
-            out_dtype: self.out_dtype,
-        }
-    }
-
-    /// The method of all columns where nothing but whole rows is moved or blended.
-    pub(in crate::ops) fn plain_method(&self) -> Option<Method> {
-        self.method.plain().filter(|_| !self.is_stored() && self.result_dtype() == self.values.dtype())
-    }
-
-    /// What decides about a target; without `valid` nobody asks for gaps.
-    pub(in crate::ops) fn rules(&self, method: Method, ignore_gaps: bool) -> Rules {
-        let max_gap = if ignore_gaps { f64::INFINITY } else { longest_gap(self.max_gap) };
-        Rules { method, extrapolate: self.extrapolate, max_gap }
-    }
-}
-
-/// What a [`Resample`], or `fuse` for one of its streams, is asked for.
+/// What is asked for a stream.
 #[derive(Clone, Copy)]
 pub(in crate::ops) struct Arguments<'a> {
     pub(in crate::ops) values: &'a TensorRef<'a>,
@@ -173,7 +130,7 @@ pub(in crate::ops) struct Arguments<'a> {
 }
 
 impl Arguments<'_> {
-    fn result_dtype(&self) -> DType {
+    pub(in crate::ops) fn result_dtype(&self) -> DType {
         self.out_dtype.unwrap_or(if self.is_stored() { DType::F32 } else { self.values.dtype() })
     }
 
@@ -187,6 +144,17 @@ impl Arguments<'_> {
         is_stored(self.values, self.scale)
     }
 
+    /// The method of all columns where nothing but whole rows is moved or blended.
+    fn plain_method(&self) -> Option<Method> {
+        self.method.plain().filter(|_| !self.is_stored() && self.result_dtype() == self.values.dtype())
+    }
+
+    /// What decides about a target; without `valid` nobody asks for gaps.
+    pub(in crate::ops) fn rules(&self, method: Method, ignore_gaps: bool) -> Rules {
+        let max_gap = if ignore_gaps { f64::INFINITY } else { longest_gap(self.max_gap) };
+        Rules { method, extrapolate: self.extrapolate, max_gap }
+    }
+
     /// Refuses what has not the axes that it must have, and what are no lengths.
     pub(in crate::ops) fn check_ranks(&self) -> Result<()> {
         self.values.layout().expect_rank("values", &[2, 3], "[B,S,D] or [S,D]")?;
@@ -197,7 +165,7 @@ impl Arguments<'_> {
     }
 
     /// The batch that all arguments agree on, after [`Arguments::check_ranks`].
-    fn batch(&self) -> Result<Batch> {
+    pub(in crate::ops) fn batch(&self) -> Result<Batch> {
         let mut batch = Batch::default();
         batch.add("values", self.values, 2)?;
         batch.add("times", self.times, 1)?;
@@ -326,55 +294,6 @@ pub(in crate::ops) fn check_scale(scale: Option<&Scale<'_>>, width: usize) -> Re
         ensure!(columns == 1 || columns == width, "scale", "expected 1 or {width} numbers, got {columns}");
     }
     Ok(())
-}
-
-/// Where `valid` goes, with its strides; null when it was not asked for.
-pub(in crate::ops) fn valid_output(out: &mut Outputs<'_, '_>) -> (*mut u8, [isize; 2]) {
-    match out.get(1) {
-        Some(output) => (output.data_mut(), strides(output.view())),
-        None => (std::ptr::null_mut(), [0; 2]),
-    }
-}
-
-impl Op for Resample<'_> {
-    const NAME: &'static str = "resample";
-    type Dims = Dims;
-
-    fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'_>)> {
-        let needed = [("values", &self.values), ("times", &self.times), ("targets", &self.targets)];
-        let optional = [("lengths", &self.lengths), ("target_lengths", &self.target_lengths)];
-        let given = optional.into_iter().filter_map(|(name, input)| Some((name, input.as_ref()?)));
-        let scale = self.scale.as_ref().and_then(Scale::columns).map(|columns| ("scale", columns));
-        needed.into_iter().chain(given).chain(scale)
-    }
-
-    fn check(&self) -> Result<Dims> {
-        let arguments = self.arguments();
-        arguments.check_ranks()?;
-        arguments.check_options()?;
-        arguments.check_sizes(&arguments.batch()?)
-    }
-
-    fn outputs(&self, dims: &Dims) -> Result<Vec<OutputSpec>> {
-        let shape = [dims.batch, dims.targets, dims.width];
-        let shape = if dims.has_batch { &shape[..] } else { &shape[1..] };
-        let mut outputs = vec![OutputSpec::new("out", self.result_dtype(), shape)?];
-        if self.return_valid {
-            outputs.push(OutputSpec::new("valid", DType::Bool, &shape[..shape.len() - 1])?);
-        }
-        Ok(outputs)
-    }
-
-    fn cpu(&self, dims: &Dims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
-        cpu::resample(self, dims, out, context)
-    }
-
-    fn cuda(&self, dims: &Dims, out: &mut Outputs<'_, '_>, launcher: &Launcher<'_>) -> Result<()> {
-        if self.plain_method().is_none() && !self.is_empty(dims) {
-            return super::fuse::align(self, dims, out, launcher);
-        }
-        cuda::resample(self, dims, out, launcher)
-    }
 }
 
 fn coarse_message(row: u64, stamp: &str) -> String {

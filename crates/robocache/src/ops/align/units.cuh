@@ -4,7 +4,6 @@
 #pragma once
 #include "blend.cuh"
 #include "numbers.cuh"
-#include "pairs.cuh"
 
 #if RC_RICH
 
@@ -36,84 +35,79 @@ template <u32 METHOD, class W, int N> void make(const W (&a)[N], const W (&b)[N]
 }
 
 // Writes units of N numbers, which accesses of V numbers read and write; UNROLL are on their way at once.
-template <u32 METHOD, class W, int N, int V, int UNROLL> void make_units(const Args& args, const Part& part) {
-    for (u32 t = part.t; t < part.count; t += UNROLL * part.step) {
+template <u32 METHOD, class W, int N, int V, int UNROLL> void make_units(const Part& part) {
+    const u32 total = part.total();
+    for (u32 k = threadIdx.x; k < total; k += UNROLL * blockDim.x) {
         W a[UNROLL][N], b[UNROLL][N], weights[UNROLL];
         bool later[UNROLL];
         #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
-            const Pick pick = part.picks[min(t + u * part.step, part.count - 1)];
+            const u32 own = min(k + u * blockDim.x, total - 1), t = part.target(own), unit = own - t * part.units;
+            const Pick pick = part.picks[t];
             weights[u] = W(pick.weight);
             later[u] = pick.second & LATER;
-            load_numbers<W, N, V>(part, pick.first, a[u]);
-            load_numbers<W, N, V>(part, pick.second & ~LATER, b[u]);
+            load_numbers<W, N, V>(part, unit, pick.first, a[u]);
+            load_numbers<W, N, V>(part, unit, pick.second & ~LATER, b[u]);
         }
         #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
-            const u32 own = t + u * part.step;
-            if (own >= part.count) break;
+            const u32 own = k + u * blockDim.x, t = part.target(own), unit = own - t * part.units;
+            if (own >= total) break;
             const W weight = weights[u];
             W result[N];
             make<METHOD>(a[u], b[u], weight, part.segment.method, later[u], result);
             // What slerp makes of a weight that is no number is none, either.
-            store_numbers<W, N, V>(args, part, own, result, METHOD == SLERP ? W(0) : weight);
+            store_numbers<W, N, V>(part, unit, t, result, METHOD == SLERP ? W(0) : weight);
         }
     }
 }
 
 // The same for curves, which take four samples.
-template <class W, int V> void make_curves(const Args& args, const Part& part, const Beside* besides) {
-    for (u32 t = part.t; t < part.count; t += part.step) {
+template <class W, int V> void make_curves(const Part& part, const Beside* besides) {
+    for (u32 k = threadIdx.x; k < part.total(); k += blockDim.x) {
+        const u32 t = part.target(k), unit = k - t * part.units;
         const Pick pick = part.picks[t];
         Beside beside = {0, 0, 0, 0};
         // Only a target between two samples has any beside them.
         if (pick.first != (pick.second & ~LATER)) beside = besides[t];
         W earlier[V], a[V], b[V], later[V], result[V];
-        load_numbers<W, V, V>(part, beside.before, earlier);
-        load_numbers<W, V, V>(part, pick.first, a);
-        load_numbers<W, V, V>(part, pick.second & ~LATER, b);
-        load_numbers<W, V, V>(part, beside.behind, later);
+        load_numbers<W, V, V>(part, unit, beside.before, earlier);
+        load_numbers<W, V, V>(part, unit, pick.first, a);
+        load_numbers<W, V, V>(part, unit, pick.second & ~LATER, b);
+        load_numbers<W, V, V>(part, unit, beside.behind, later);
         const W weight = W(pick.weight);
         #pragma unroll
         for (int i = 0; i < V; i++)
             result[i] = cubic(earlier[i], a[i], b[i], later[i], W(beside.before_gap), W(beside.behind_gap), weight);
-        store_numbers<W, V, V>(args, part, t, result, weight);
+        store_numbers<W, V, V>(part, unit, t, result, weight);
     }
 }
 
 // WIDE: numbers that the widest access takes.
-template <class W, int WIDE> void write_methods(const Args& args, const Part& part, const Beside* besides) {
+template <class W, int WIDE> void write_methods(const Part& part, const Beside* besides) {
     const int PAIR = WIDE < 2 ? 1 : 2, AT_ONCE = sizeof(W) == 4 ? 2 : 1;
     const bool wide = part.segment.together > 1;
     switch (part.segment.method) {
         case SLERP:
-#if !RC_MIXED
-            if constexpr (sizeof(Out) == 2) {
-                if (part.segment.together == 8) {
-                    make_pairs<Out, false>(args, part);
-                    break;
-                }
-            }
-#endif
-            if (wide) make_units<SLERP, W, 4, WIDE, AT_ONCE>(args, part);
-            else make_units<SLERP, W, 4, 1, AT_ONCE>(args, part);
+            if (wide) make_units<SLERP, W, 4, WIDE, AT_ONCE>(part);
+            else make_units<SLERP, W, 4, 1, AT_ONCE>(part);
             break;
         case ROT6D:
-            if (wide) make_units<ROT6D, W, 6, PAIR, 1>(args, part);
-            else make_units<ROT6D, W, 6, 1, 1>(args, part);
+            if (wide) make_units<ROT6D, W, 6, PAIR, 1>(part);
+            else make_units<ROT6D, W, 6, 1, 1>(part);
             break;
         case ANGLE:
-            if (wide) make_units<ANGLE, W, WIDE, WIDE, 1>(args, part);
-            else make_units<ANGLE, W, 1, 1, AT_ONCE>(args, part);
+            if (wide) make_units<ANGLE, W, WIDE, WIDE, 1>(part);
+            else make_units<ANGLE, W, 1, 1, AT_ONCE>(part);
             break;
         case CUBIC:
-            if (wide) make_curves<W, WIDE>(args, part, besides);
-            else make_curves<W, 1>(args, part, besides);
+            if (wide) make_curves<W, WIDE>(part, besides);
+            else make_curves<W, 1>(part, besides);
             break;
         default:
 #if RC_MIXED
-            if (wide) make_units<LINEAR, W, WIDE, WIDE, AT_ONCE>(args, part);
-            else make_units<LINEAR, W, 1, 1, AT_ONCE>(args, part);
+            if (wide) make_units<LINEAR, W, WIDE, WIDE, AT_ONCE>(part);
+            else make_units<LINEAR, W, 1, 1, AT_ONCE>(part);
 #endif
             break;
     }
@@ -122,15 +116,17 @@ template <class W, int WIDE> void write_methods(const Args& args, const Part& pa
 #endif
 
 #if RC_MIXED
-// Writes one column of integers, which are copied.
-inline void write_integers(const Args& args, const Part& part) {
+// Writes columns of integers, which are copied.
+inline void write_integers(const Part& part) {
+    const Args& args = part.args;
     const u32 dtype = part.stream.dtype, method = part.segment.method;
-    for (u32 t = part.t; t < part.count; t += part.step) {
+    for (u32 k = threadIdx.x; k < part.total(); k += blockDim.x) {
+        const u32 t = part.target(k), unit = k - t * part.units;
         const Pick pick = part.picks[t];
         const bool second = method == NEXT || (method == NEAREST && (pick.second & LATER));
         const u32 sample = second ? pick.second & ~LATER : pick.first;
-        u8* place = part.out + i64(t) * args.out_strides[1];
-        const u8* from = part.values + i64(sample) * part.stream.value_strides[1];
+        u8* place = part.out + i64(t) * args.out_strides[1] + i64(unit) * args.out_strides[2];
+        const u8* from = part.values + i64(sample) * part.stream.value_strides[1] + i64(unit) * part.stream.value_strides[2];
         if (pick.weight == pick.weight) store_integer(args.out_dtype, place, load_integer(dtype, from), dtype == DTYPE_uint64);
         else if (args.out_dtype >= DTYPE_uint8) store_integer(args.out_dtype, place, 0, false);
         else {

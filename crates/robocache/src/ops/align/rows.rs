@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::cpu::TASK_BYTES;
 use super::locate::{Stamp, Stamps};
-use super::{Dims, Extrapolate, Resample};
+use super::{Arguments, Dims, Extrapolate};
 use crate::cpu::{for_each, is_worth_sharing};
 use crate::ops::rows::{clamped_length, given_length};
 use crate::tensor::TensorRef;
@@ -24,13 +24,13 @@ pub(in crate::ops) struct Rows<'a, S> {
 unsafe impl<S: Sync> Sync for Rows<'_, S> {}
 
 impl<'a, S: Stamp> Rows<'a, S> {
-    pub(in crate::ops) fn new(op: &Resample<'a>, dims: &'a Dims) -> Self {
+    pub(in crate::ops) fn new(op: &Arguments<'a>, dims: &'a Dims) -> Self {
         Self {
             dims,
             times: op.times.data().cast(),
             targets: op.targets.data().cast(),
-            lengths: op.lengths,
-            target_lengths: op.target_lengths,
+            lengths: op.lengths.copied(),
+            target_lengths: op.target_lengths.copied(),
         }
     }
 
@@ -49,7 +49,7 @@ impl<'a, S: Stamp> Rows<'a, S> {
     }
 
     /// Looks for bad data in all rows before anything is written, and names the first bad row.
-    pub(in crate::ops) fn check(&self, op: &Resample<'_>, context: &Context<'_>) -> Result<()> {
+    pub(in crate::ops) fn check(&self, extrapolate: Extrapolate, context: &Context<'_>) -> Result<()> {
         let dims = self.dims;
         let lengths = [
             ("lengths", &self.lengths, dims.length_stride, dims.samples),
@@ -64,7 +64,7 @@ impl<'a, S: Stamp> Rows<'a, S> {
                 }
             }
         }
-        let bounded = op.extrapolate == Extrapolate::Error;
+        let bounded = extrapolate == Extrapolate::Error;
         // Shared stamps are the same in every row, unless the rows' lengths or targets differ.
         let shared = dims.time_strides[0] == 0 && dims.length_stride == 0 && !bounded;
         let rows = if shared { dims.batch.min(1) } else { dims.batch };

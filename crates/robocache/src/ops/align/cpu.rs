@@ -1,11 +1,12 @@
-//! `resample` on the host: rows and tiles of targets spread over all cores.
+//! Streams on the host: a job for each, rows and tiles of targets spread over all cores.
 
 use half::{bf16, f16};
 
 use super::cells::Cell;
 use super::locate::{Pick, Rules, Stamp, Stamps};
+use super::mixed::mixed_job;
 use super::rows::Rows;
-use super::{Dims, Method, Resample};
+use super::{Align, Arguments, Method, strides};
 use crate::cpu::{Simd, for_each, is_worth_sharing, prefetch, simd};
 use crate::tensor::DType;
 use crate::{Context, Outputs, Result};
@@ -18,74 +19,74 @@ const STREAM_BYTES: usize = 64 << 20;
 /// Targets that are looked up before their rows are read.
 const AHEAD: usize = 16;
 
-pub(super) fn resample(op: &Resample<'_>, dims: &Dims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
-    if op.is_empty(dims) {
-        return Ok(());
-    }
-    match op.times.dtype() {
-        DType::I64 => with_stamps::<i64>(op, dims, out, context),
-        DType::F64 => with_stamps::<f64>(op, dims, out, context),
-        _ => with_stamps::<f32>(op, dims, out, context),
+pub(in crate::ops) fn align(op: &Align<'_>, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
+    match op.targets.dtype() {
+        DType::I64 => with_stamps::<i64>(op, out, context),
+        DType::F64 => with_stamps::<f64>(op, out, context),
+        _ => with_stamps::<f32>(op, out, context),
     }
 }
 
-fn with_stamps<S: Stamp>(
-    op: &Resample<'_>,
-    dims: &Dims,
-    out: &mut Outputs<'_, '_>,
-    context: &Context<'_>,
-) -> Result<()> {
-    let rows = Rows::<S>::new(op, dims);
+fn with_stamps<S: Stamp>(op: &Align<'_>, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
     if op.check {
-        rows.check(op, context)?;
+        for (index, source) in op.sources.iter().enumerate() {
+            let Some((stream, dims)) = source.stream else { continue };
+            Rows::<S>::new(&stream, dims).check(op.extrapolate, context).map_err(|error| (op.blame)(index, error))?;
+        }
     }
-    let Some(to) = Destination::of(out) else {
+    let (valid, valid_strides) = op.marks(out, op.valid);
+    let (age, age_strides) = op.marks(out, op.age);
+    let Some(output) = out.get(0) else {
         return Ok(());
     };
-    let job = stream_job(op, rows, to);
-    run_jobs(&[job], dims.batch, dims.targets, context)
+    let (view, size) = (output.view(), op.dtype.size());
+    let out_strides = strides::<3>(view);
+    // Rows of several streams share lines of the cache, so they stay there.
+    let stream = op.sources.len() == 1 && view.layout().count() * size >= STREAM_BYTES;
+    let out = output.data_mut();
+    let mut jobs = Vec::with_capacity(op.sources.len());
+    for (index, source) in op.sources.iter().enumerate() {
+        let at =
+            |data: *mut u8, stride: isize, size: usize| data.wrapping_offset(stride * index as isize * size as isize);
+        let to = Destination {
+            out: out.wrapping_offset(source.column as isize * out_strides[2] * size as isize),
+            dtype: op.dtype,
+            out_strides,
+            valid: if valid.is_null() { valid } else { at(valid, valid_strides[2], 1) },
+            valid_strides: [valid_strides[0], valid_strides[1]],
+            age: if age.is_null() { age.cast() } else { at(age, age_strides[2], size_of::<f32>()).cast() },
+            age_strides: [age_strides[0], age_strides[1]],
+            stream,
+        };
+        jobs.push(match source.stream {
+            Some((stream, dims)) => stream_job(&stream, Rows::<S>::new(&stream, dims), to),
+            None => Box::new(MissingJob { width: source.width, to }),
+        });
+    }
+    run_jobs(&jobs, op.batch, op.target_count, context)
 }
 
 /// Where a stream's results go. Strides in elements; null where something was not asked for.
 #[derive(Clone, Copy)]
-pub(in crate::ops) struct Destination {
-    pub(in crate::ops) out: *mut u8,
-    pub(in crate::ops) dtype: DType,
-    pub(in crate::ops) out_strides: [isize; 3],
-    pub(in crate::ops) valid: *mut u8,
-    pub(in crate::ops) valid_strides: [isize; 2],
-    pub(in crate::ops) age: *mut f32,
-    pub(in crate::ops) age_strides: [isize; 2],
+pub(super) struct Destination {
+    pub(super) out: *mut u8,
+    pub(super) dtype: DType,
+    pub(super) out_strides: [isize; 3],
+    pub(super) valid: *mut u8,
+    pub(super) valid_strides: [isize; 2],
+    pub(super) age: *mut f32,
+    pub(super) age_strides: [isize; 2],
     /// Whether the output is too large for the caches to be of use.
-    pub(in crate::ops) stream: bool,
+    pub(super) stream: bool,
 }
 
 impl Destination {
-    fn of(out: &mut Outputs<'_, '_>) -> Option<Self> {
-        let (valid, valid_strides) = super::valid_output(out);
-        let output = out.get(0)?;
-        let (view, out_strides) = (output.view(), super::strides(output.view()));
-        let dtype = view.dtype();
-        let stream = view.layout().count() * dtype.size() >= STREAM_BYTES;
-        let age = std::ptr::null_mut();
-        Some(Self {
-            out: output.data_mut(),
-            dtype,
-            out_strides,
-            valid,
-            valid_strides,
-            age,
-            age_strides: [0; 2],
-            stream,
-        })
-    }
-
     /// Writes whether a target is valid, and its age, where they are wanted.
     ///
     /// # Safety
     /// `row` and `target` must be inside the outputs, and no other task may write them.
     #[inline(always)]
-    pub(in crate::ops) unsafe fn mark(&self, row: isize, target: isize, valid: bool, age: impl FnOnce() -> f32) {
+    pub(super) unsafe fn mark(&self, row: isize, target: isize, valid: bool, age: impl FnOnce() -> f32) {
         // SAFETY: the caller's promise.
         unsafe {
             if !self.valid.is_null() {
@@ -99,7 +100,7 @@ impl Destination {
 }
 
 /// Seconds since the newest sample at or before a target; `count` stamps are. NaN where there is none.
-pub(in crate::ops) fn age_of<S: Stamp>(stamps: &Stamps<S>, targets: &Stamps<S>, index: usize, count: usize) -> f32 {
+pub(super) fn age_of<S: Stamp>(stamps: &Stamps<S>, targets: &Stamps<S>, index: usize, count: usize) -> f32 {
     if index >= targets.len() || count == 0 || count > stamps.len() || targets.at(index).is_nan() {
         return f32::NAN;
     }
@@ -107,20 +108,45 @@ pub(in crate::ops) fn age_of<S: Stamp>(stamps: &Stamps<S>, targets: &Stamps<S>, 
 }
 
 /// The work for one stream, cut by rows and targets.
-pub(in crate::ops) trait StreamJob: Sync {
+pub(super) trait StreamJob: Sync {
     /// Bytes that one target moves, about.
     fn target_bytes(&self) -> usize;
     /// Computes the targets from `start` to `end` of a row.
     fn run(&self, row: usize, start: usize, end: usize);
 }
 
+/// A modality that was not recorded: zeros.
+struct MissingJob {
+    width: usize,
+    to: Destination,
+}
+
+// SAFETY: every task writes its own rows and targets of the outputs.
+unsafe impl Sync for MissingJob {}
+
+impl StreamJob for MissingJob {
+    fn target_bytes(&self) -> usize {
+        self.width * self.to.dtype.size()
+    }
+
+    fn run(&self, row: usize, start: usize, end: usize) {
+        let (row, size) = (row as isize, self.to.dtype.size());
+        let [batch, step, column] = self.to.out_strides;
+        for target in start as isize..end as isize {
+            // SAFETY: the tasks stay inside the outputs; all bits 0 are the number 0 in every dtype.
+            unsafe {
+                self.to.mark(row, target, false, || f32::NAN);
+                for i in 0..self.width as isize {
+                    let offset = row * batch + target * step + i * column;
+                    self.to.out.offset(offset * size as isize).write_bytes(0, size);
+                }
+            }
+        }
+    }
+}
+
 /// Runs the jobs of all streams, target by target side by side, on all cores.
-pub(in crate::ops) fn run_jobs(
-    jobs: &[Box<dyn StreamJob + '_>],
-    batch: usize,
-    targets: usize,
-    context: &Context<'_>,
-) -> Result<()> {
+fn run_jobs(jobs: &[Box<dyn StreamJob + '_>], batch: usize, targets: usize, context: &Context<'_>) -> Result<()> {
     let target_bytes = jobs.iter().map(|job| job.target_bytes()).sum::<usize>().max(1);
     let bytes = target_bytes.saturating_mul(targets).saturating_mul(batch);
     if !is_worth_sharing(bytes) {
@@ -142,13 +168,9 @@ pub(in crate::ops) fn run_jobs(
 }
 
 /// The work for a stream: quick where all columns have one plain method and the output's dtype.
-pub(in crate::ops) fn stream_job<'a, S: Stamp>(
-    op: &Resample<'a>,
-    rows: Rows<'a, S>,
-    to: Destination,
-) -> Box<dyn StreamJob + 'a> {
+fn stream_job<'a, S: Stamp>(op: &Arguments<'a>, rows: Rows<'a, S>, to: Destination) -> Box<dyn StreamJob + 'a> {
     let Some(method) = op.plain_method().filter(|_| to.dtype == op.values.dtype()) else {
-        return crate::ops::fuse::mixed_job(op, rows, to);
+        return mixed_job(op, rows, to);
     };
     match (method, to.dtype) {
         (Method::Linear, DType::F32) => Job::<S, f32>::boxed(op, method, rows, to),
@@ -179,7 +201,7 @@ struct Job<'a, S, C> {
 unsafe impl<S: Sync, C: Sync> Sync for Job<'_, S, C> {}
 
 impl<'a, S: Stamp, C: Cell> Job<'a, S, C> {
-    fn boxed(op: &Resample<'a>, method: Method, rows: Rows<'a, S>, to: Destination) -> Box<dyn StreamJob + 'a> {
+    fn boxed(op: &Arguments<'a>, method: Method, rows: Rows<'a, S>, to: Destination) -> Box<dyn StreamJob + 'a> {
         Box::new(Self {
             rules: op.rules(method, to.valid.is_null()),
             missing: C::from_bits(to.dtype.missing_bits()),

@@ -1,13 +1,14 @@
-//! The arguments of the kernels of `fuse`, and how the columns of its streams are cut into segments.
+//! The arguments of the kernels of `align`, and how the columns of its streams are cut into segments.
 
 use std::mem::MaybeUninit;
 
 use crate::cuda::Reporter;
-use crate::ops::resample::{Arguments, ColumnRange, Dims as StreamDims, Method, strides};
 use crate::tensor::{DType, TensorRef};
 use crate::{Error, Result};
 
+use super::plan::{MOST_CHUNK, MOST_ROWS, MOST_SAMPLES, MOST_TARGETS, MOST_UNITS, TOO_WIDE};
 use super::variant::Mode;
+use super::{ColumnRange, MOST_STREAMS, Method, Source, strides};
 
 /// Mirrors `StreamArgs` in streams.cuh.
 #[repr(C)]
@@ -24,14 +25,15 @@ pub(super) struct StreamArgs {
     pub(super) samples: i64,
     pub(super) max_gap: u64,
     pub(super) staged: u32,
-    pub(super) kept: u32,
+    pub(super) clock: u32,
+    pub(super) row_step: u32,
     pub(super) scale_all: f32,
     pub(super) kind: u8,
     pub(super) method: u8,
     pub(super) dtype: u8,
     pub(super) wide_lengths: u8,
     pub(super) scaled: u8,
-    pub(super) padding: [u8; 7],
+    pub(super) padding: [u8; 3],
 }
 
 /// Mirrors `SegmentArgs`.
@@ -42,12 +44,13 @@ pub(super) struct SegmentArgs {
     pub(super) units: u32,
     pub(super) start: u32,
     pub(super) column: u32,
+    pub(super) inverse: u32,
     pub(super) stream: u16,
     pub(super) method: u8,
     pub(super) per_unit: u8,
     pub(super) together: u8,
     pub(super) near: u8,
-    pub(super) across: u16,
+    pub(super) padding: u16,
 }
 
 /// What comes before the streams in `Args`.
@@ -65,12 +68,14 @@ pub(super) struct Head {
     pub(super) age_strides: [i64; 3],
     pub(super) target_length_stride: i64,
     pub(super) target_count: i64,
+    pub(super) batch: i64,
     pub(super) missing: u64,
     pub(super) code: u64,
     pub(super) first_row: u64,
     pub(super) reporter: Reporter,
     pub(super) extrapolate: u32,
     pub(super) flags: u32,
+    pub(super) rows: u32,
     pub(super) tile: u32,
     pub(super) tiles: u32,
     pub(super) chunk: u32,
@@ -80,11 +85,9 @@ pub(super) struct Head {
     pub(super) units: u32,
     pub(super) out_dtype: u32,
     pub(super) besides_at: u32,
+    pub(super) lengths_at: u32,
     pub(super) stamps_at: u32,
-    pub(super) kept_bytes: u32,
     pub(super) present: u32,
-    pub(super) columns_at: u32,
-    pub(super) per_unit: u32,
 }
 
 impl Head {
@@ -126,14 +129,13 @@ impl<const STREAMS: usize, const SEGMENTS: usize> Args<STREAMS, SEGMENTS> {
 }
 
 pub(super) const CHECK: u32 = 1;
+pub(super) const WIDE_LENGTHS: u32 = 2;
 pub(super) const WIDE_TARGET_LENGTHS: u32 = 4;
-pub(super) const STAGE: u32 = 8;
+pub(in crate::ops) const STAGE: u32 = 8;
 pub(super) const CUBICS: u32 = 16;
 pub(super) const RAGGED: u32 = 32;
-pub(super) const KEEP: u32 = 64;
-pub(super) const APART: u32 = 128;
-pub(super) const COLLECT: u32 = 256;
-pub(super) const FOURS: u32 = 512;
+pub(super) const COLLECT: u32 = 64;
+pub(super) const FOURS: u32 = 128;
 
 pub(super) const MISSING: u8 = 0;
 pub(super) const SINGLE: u8 = 1;
@@ -144,12 +146,10 @@ pub(super) const RICH: u8 = 3;
 pub(super) const ZEROS: u8 = 8;
 const _: () = assert!(Method::Rot6d as u32 == 7 && Method::Cubic as u32 == 4, "the kernels count on this order");
 
-/// Streams and segments that arguments can hold: few, which are quick to hand over, or all.
+/// Streams and segments that arguments can hold: the fewer, the quicker they are handed over.
+pub(super) const ONE: (usize, usize) = (1, 1);
 pub(super) const FEW: (usize, usize) = (16, 32);
-pub(super) const MANY: (usize, usize) = (super::MOST_STREAMS, 96);
-/// Targets of a tile, at most.
-pub(super) const MOST_TILE: u32 = 256;
-
+pub(super) const MANY: (usize, usize) = (MOST_STREAMS, 96);
 pub(super) const EMPTY_STREAM: StreamArgs = StreamArgs {
     values: std::ptr::null(),
     times: std::ptr::null(),
@@ -162,35 +162,29 @@ pub(super) const EMPTY_STREAM: StreamArgs = StreamArgs {
     samples: 0,
     max_gap: 0,
     staged: 0,
-    kept: 0,
+    clock: 0,
+    row_step: 0,
     scale_all: 1.0,
     kind: MISSING,
     method: 0,
     dtype: 0,
     wide_lengths: 0,
     scaled: 0,
-    padding: [0; 7],
+    padding: [0; 3],
 };
 pub(super) const EMPTY_SEGMENT: SegmentArgs = SegmentArgs {
     first_unit: 0,
     units: 0,
     start: 0,
     column: 0,
+    inverse: 0,
     stream: 0,
     method: ZEROS,
     per_unit: 1,
     together: 1,
     near: 0,
-    across: 1,
+    padding: 0,
 };
-
-/// A stream as the kernel takes it.
-pub(super) struct Source<'a> {
-    /// None where it is missing.
-    pub(super) stream: Option<(Arguments<'a>, &'a StreamDims)>,
-    pub(super) column: usize,
-    pub(super) width: usize,
-}
 
 impl Source<'_> {
     /// How its columns are made: ranges, where they are not all of one plain method.
@@ -235,33 +229,64 @@ pub(super) fn cut(index: usize, source: &Source<'_>, mode: Mode, out: &Output, t
     let near = is_near(source, out);
     for (range, to) in ranges.iter().zip(to) {
         let (per_unit, together) = unit(range, source, mode, out, near);
-        let narrow = |number: u64| u32::try_from(number).map_err(|_| Error::invalid("streams", "too many columns"));
+        let narrow = |number: u64| u32::try_from(number).map_err(|_| Error::invalid("values", TOO_WIDE));
         *to = SegmentArgs {
             first_unit: 0,
             units: narrow(((range.end - range.start) / per_unit) as u64)?,
             start: narrow(range.start as u64)?,
             column: narrow((source.column + range.start) as u64)?,
+            inverse: 0,
             stream: index as u16,
             method: if source.stream.is_some() { range.method as u8 } else { ZEROS },
             per_unit: per_unit as u8,
             together: together as u8,
             near: u8::from(near),
-            across: 1,
+            padding: 0,
         };
     }
     Ok(())
 }
 
-/// Whether the kernel can go from row to row by strides of 32 bits.
+/// Whether 31 bits tell how far the samples and the targets of a block lie from its first ones, in bytes.
 fn is_near(source: &Source<'_>, out: &Output) -> bool {
-    let fits = |stride: isize, count: usize, size: usize| {
-        // A stride along an axis of one is never used.
-        count <= 1 || stride.checked_mul(size as isize).is_some_and(|bytes| u32::try_from(bytes).is_ok())
+    // A stride along an axis of one is never used.
+    let span = |axes: [(isize, usize); 3], size: usize| {
+        let parts =
+            axes.map(|(stride, count)| if count > 1 { stride.checked_mul(count as isize - 1) } else { Some(0) });
+        let sum = parts.into_iter().try_fold(1, |sum: isize, part| sum.checked_add(part.filter(|part| *part >= 0)?));
+        sum.and_then(|sum| sum.checked_mul(size as isize)).is_some_and(|bytes| i32::try_from(bytes).is_ok())
     };
     source.stream.is_some_and(|(op, dims)| {
-        fits(dims.value_strides[1], dims.samples, op.values.dtype().size())
-            && fits(out.strides[1], out.targets, out.size)
+        // Only rows share a block that are short, and have few units, of 16 bytes at most.
+        let few = |most: u64, of_each: usize| most as usize / of_each.max(1);
+        let units = out.targets.saturating_mul(source.width * out.size / 16);
+        let rows = few(MOST_ROWS, 1).min(few(MOST_SAMPLES, dims.samples)).min(few(MOST_UNITS, units));
+        let rows = rows.clamp(1, dims.batch.max(1));
+        let [row, sample, column] = dims.value_strides;
+        let targets = out.targets.saturating_mul(rows).min(MOST_TARGETS as usize);
+        span([(row, rows), (sample, dims.samples), (column, dims.width)], op.values.dtype().size())
+            && span([(0, 0), (out.strides[1], targets), (out.strides[2], source.width)], out.size)
     })
+}
+
+/// Whether a sample's columns lie side by side, and all that a block writes.
+pub(super) fn is_dense(source: &Source<'_>, out: &Output) -> bool {
+    source.stream.is_some_and(|(_, dims)| {
+        let side_by_side = dims.width <= 1 || (dims.value_strides[2] == 1 && out.strides[2] == 1);
+        let one_row = out.strides[1] == dims.width as isize || out.targets * out.batch == 1;
+        side_by_side && one_row && dims.width <= MOST_CHUNK as usize && is_near(source, out)
+    })
+}
+
+/// How many samples lie between rows of a stream, if they lie so that several are one long row.
+pub(super) fn row_step(source: &Source<'_>) -> Option<u32> {
+    let Some((_, dims)) = source.stream else { return Some(0) };
+    let [row, sample, _] = dims.value_strides;
+    match (row, sample) {
+        (0, _) => Some(0),
+        (1.., 1..) if row % sample == 0 => u32::try_from(row / sample).ok(),
+        _ => None,
+    }
 }
 
 /// A stride in numbers; along an axis of one it is never used.
@@ -269,14 +294,16 @@ fn used(stride: isize, count: usize) -> usize {
     if count > 1 { stride.unsigned_abs() } else { 0 }
 }
 
-/// Flags for a stream whose rows are narrow enough for a thread's registers (whole.cuh).
-pub(super) fn whole_rows(source: &Source<'_>) -> Option<u32> {
+/// Flags for a stream whose rows are narrow enough for a thread's registers (whole.cuh), and results that lie so that
+/// it can write as it reads.
+pub(super) fn whole_rows(source: &Source<'_>, out: &Output) -> Option<u32> {
     let (op, dims) = source.stream?;
     let size = op.values.dtype().size();
     let places = dims.width
         | used(dims.value_strides[0], dims.batch)
         | used(dims.value_strides[1], dims.samples)
-        | (op.values.data() as usize / size);
+        | used(out.strides[0], out.batch)
+        | ((op.values.data() as usize | out.address) / size);
     if size > 4 || dims.value_strides[2] != 1 || dims.ranges.iter().any(|range| range.method == Method::Cubic) {
         return None;
     }
@@ -287,47 +314,9 @@ pub(super) fn whole_rows(source: &Source<'_>) -> Option<u32> {
     }
 }
 
-/// Bytes of a row of values, where a block can bring them to shared memory 16 at a time, and how many
-/// it would read at most, in sectors of 32 bytes, if it read for each target what that needs.
-pub(super) fn row_bytes(source: &Source<'_>) -> Option<(u64, u64)> {
-    let Some((op, dims)) = source.stream else { return Some((0, 0)) };
-    let size = op.values.dtype().size();
-    let [batch, step, column] = dims.value_strides;
-    let whole = dims.samples.checked_mul(dims.width)?.checked_mul(size)?;
-    let in_one = column == 1 && step == dims.width as isize;
-    let aligned = (op.values.data() as usize | whole).is_multiple_of(16)
-        && (dims.batch <= 1 || batch.unsigned_abs().wrapping_mul(size).is_multiple_of(16));
-    let needed = 2 * dims.targets * (dims.width * size).next_multiple_of(32);
-    (in_one && aligned).then_some((whole as u64, needed as u64))
-}
-
-/// Bytes of a line of the cache.
-pub(super) const CACHE_LINE: u64 = 128;
-
-/// Shared memory for a row of so many bytes: it begins as far into a line as in global memory, where it is
-/// aligned to 16.
-pub(super) fn room(bytes: u64) -> u64 {
-    if bytes == 0 { 0 } else { bytes.saturating_add(CACHE_LINE - 16).next_multiple_of(CACHE_LINE) }
-}
-
-/// How many of `units` units threads write at once, so that few of them are idle in few steps.
-pub(super) fn across(units: u32, threads: u32, tile: u32) -> u16 {
-    let units = units.max(1);
-    let least = units.div_ceil(threads);
-    // Beside one for each round, no number of rounds takes fewer: the search ends early, since divisions take long.
-    let least_steps = (u64::from(units) * u64::from(tile)).div_ceil(u64::from(threads));
-    let (mut best, mut fewest) = (units.div_ceil(least), u64::MAX);
-    for rounds in least..least + 8 {
-        if u64::from(rounds) + least_steps >= fewest {
-            break;
-        }
-        let across = units.div_ceil(rounds);
-        let steps = u64::from(rounds) * u64::from(tile.div_ceil(threads / across) + 1);
-        if steps < fewest {
-            (best, fewest) = (across, steps);
-        }
-    }
-    best as u16
+/// What a product with brings the quotient of twice a number by `number` to its high half.
+pub(super) fn inverse(number: u32) -> u32 {
+    (u32::MAX >> 1) / number.max(1) + 1
 }
 
 /// Numbers of a unit, and how many of them one access takes: at most 16 bytes on both sides.
@@ -352,8 +341,6 @@ fn unit(range: &ColumnRange, source: &Source<'_>, mode: Mode, out: &Output, near
         // Doubles beside other types go one by one.
         _ if mode == Mode::Mixed && (!op.is_float() || size.max(out.size) == 8) => 1,
         Method::Rot6d => most.min(2),
-        // Two quaternions, where an access takes them.
-        Method::Slerp if mode != Mode::Mixed && possible >= 8 => most,
         Method::Slerp | Method::Cubic | Method::Angle => most.min(4),
         _ if mode == Mode::Mixed => 4,
         _ => most,
@@ -374,22 +361,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_are_spread_over_units_so_that_few_are_idle() {
-        // All of a target at once, and as many targets as there is room for.
-        assert_eq!(across(128, 256, 50), 128);
-        assert_eq!(across(3, 256, 50), 3);
-        // More units than half of the threads: rounds of a third leave fewer idle than one round.
-        assert_eq!(across(147, 256, 50), 49);
-        assert_eq!(across(0, 128, 4), 1);
-        for (units, threads, tile) in (1..600).flat_map(|units| {
-            [64, 128, 256].into_iter().flat_map(move |threads| [1, 4, 50, 256].map(|tile| (units, threads, tile)))
-        }) {
-            let found = u32::from(across(units, threads, tile));
-            assert!((1..=threads).contains(&found), "{units} units, {threads} threads: {found}");
-            let steps = |across: u32| units.div_ceil(across) * (tile.div_ceil(threads / across) + 1);
-            let least = units.div_ceil(threads);
-            let fewest = (least..least + 8).map(|rounds| steps(units.div_ceil(rounds))).min();
-            assert_eq!(Some(steps(found)), fewest, "{units} units, {threads} threads, {tile} targets: {found}");
+    fn quotients_by_multiplication_are_exact() {
+        for number in [1, 2, 3, 7, 19, 255, 1000, 2047, 2048] {
+            for dividend in (0..256 * number).step_by(if number < 300 { 1 } else { 7 }) {
+                let quotient = (u64::from(2 * dividend) * u64::from(inverse(number))) >> 32;
+                assert_eq!(quotient, u64::from(dividend / number), "{dividend} / {number}");
+            }
         }
     }
 

@@ -1,32 +1,14 @@
-//! Several streams at the same targets, side by side in one tensor.
-//!
-//! Every stream follows the rules of `resample`, which also uses what is here for the methods that
-//! its own loops do not know and for columns of different methods.
+//! Several streams at the same targets, side by side in one tensor: `align` of them all.
 
-mod arguments;
-mod blend;
-mod cpu;
-mod cuda;
-mod integers;
-mod mixed;
-mod plan;
-mod variant;
-
-pub(in crate::ops) use blend::Real;
-pub(in crate::ops) use cuda::align;
-pub(crate) use cuda::{KERNELS, describe as describe_finding};
-pub(in crate::ops) use mixed::mixed_job;
-
-use super::resample::{
-    Arguments, Batch, Dims as StreamDims, Extrapolate, Method, Methods, Resample, Scale, are_lengths, are_stamps,
-    check_ends, check_gap, check_scale, is_stored, with_unit,
+use super::FUSE;
+pub use super::align::MOST_STREAMS;
+use super::align::{
+    self, Align, Arguments, Batch, Dims as StreamDims, Extrapolate, Method, Methods, Scale, Source, are_lengths,
+    are_stamps, check_ends, check_gap, check_scale, is_stored, with_unit,
 };
 use crate::cuda::Launcher;
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Error, Op, OutputSpec, Outputs, Result, ensure};
-
-/// Streams that one call can take.
-pub const MOST_STREAMS: usize = 32;
 
 /// One signal with its own clock.
 #[derive(Debug, Clone)]
@@ -202,20 +184,30 @@ impl<'a> Fuse<'a> {
         })
     }
 
-    /// A stream as an op of its own; none where it is missing.
-    fn stream_op(&self, stream: &Stream<'a>, out_dtype: Option<DType>) -> Option<Resample<'a>> {
-        let (values, times) = stream.samples?;
-        Some(Resample {
-            method: stream.method.clone(),
+    /// Does what is asked as a call of `align`, unless it is nothing.
+    fn align(&self, dims: &Dims, work: impl FnOnce(&Align<'_>) -> Result<()>) -> Result<()> {
+        if self.is_empty(dims) {
+            return Ok(());
+        }
+        let sources = self.streams.iter().zip(&dims.parts).map(|(stream, part)| {
+            let &Part { ref samples, column, width } = part;
+            Source { stream: self.arguments(stream, Some(dims.dtype)).zip(samples.as_ref()), column, width }
+        });
+        let sources: Vec<_> = sources.collect();
+        work(&Align {
+            op: FUSE,
+            sources: &sources,
+            batch: dims.batch,
+            target_count: dims.targets,
+            targets: &self.targets,
+            target_lengths: self.target_lengths.as_ref(),
             extrapolate: self.extrapolate,
-            lengths: stream.lengths.copied(),
-            target_lengths: self.target_lengths,
-            max_gap: stream.max_gap,
-            scale: stream.scale,
-            out_dtype,
-            return_valid: self.return_valid,
             check: self.check,
-            ..Resample::new(*values, *times, self.targets)
+            dtype: dims.dtype,
+            valid: self.return_valid.then_some(1),
+            age: self.return_age.then_some(1 + usize::from(self.return_valid)),
+            by_stream: true,
+            blame: &|index, error| self.blame(index, error),
         })
     }
 }
@@ -362,26 +354,10 @@ impl Op for Fuse<'_> {
     }
 
     fn cpu(&self, dims: &Dims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
-        cpu::fuse(self, dims, out, context)
+        self.align(dims, |call| align::on_cpu(call, out, context))
     }
 
     fn cuda(&self, dims: &Dims, out: &mut Outputs<'_, '_>, launcher: &Launcher<'_>) -> Result<()> {
-        cuda::fuse(self, dims, out, launcher)
-    }
-}
-
-/// An output `[B,T,N]` of numbers per stream, with its strides; null when it was not asked for.
-fn per_stream(out: &mut Outputs<'_, '_>, index: Option<usize>) -> (*mut u8, [isize; 3]) {
-    match index.and_then(|index| out.get(index)) {
-        Some(output) => (output.data_mut(), super::resample::strides(output.view())),
-        None => (std::ptr::null_mut(), [0; 3]),
-    }
-}
-
-impl Fuse<'_> {
-    /// Where `valid` and `age` are in the list of outputs.
-    fn output_places(&self) -> (Option<usize>, Option<usize>) {
-        let valid = self.return_valid.then_some(1);
-        (valid, self.return_age.then_some(1 + usize::from(self.return_valid)))
+        self.align(dims, |call| align::on_cuda(call, out, launcher))
     }
 }

@@ -3,7 +3,7 @@
 //! Kernel twin: blend.cuh, step by step in the same order, so that both give the same bits. Sines
 //! and arcs are polynomials of our own for that reason; their arguments are small.
 
-use crate::ops::resample::Stamp;
+use super::Stamp;
 
 /// A type to compute in.
 pub(in crate::ops) trait Real:

@@ -2,11 +2,12 @@
 
 use half::{bf16, f16};
 
-use crate::ops::resample::{Destination, Method, Pick, Resample, Rows, Rules, Stamp, StreamJob, age_of};
+use super::cpu::{Destination, StreamJob, age_of};
+use super::{Arguments, Method, Pick, Rows, Rules, Stamp};
 use crate::tensor::{DType, F8E4M3, F8E5M2};
 
 /// The work for a stream of integers.
-pub(super) fn job<'a, S: Stamp>(op: &Resample<'a>, rows: Rows<'a, S>, to: Destination) -> Box<dyn StreamJob + 'a> {
+pub(super) fn job<'a, S: Stamp>(op: &Arguments<'a>, rows: Rows<'a, S>, to: Destination) -> Box<dyn StreamJob + 'a> {
     let dtype = op.values.dtype();
     Box::new(IntegerJob {
         bracket: op.rules(Method::Linear, to.valid.is_null()),

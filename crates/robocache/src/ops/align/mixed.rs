@@ -3,16 +3,15 @@
 use half::{bf16, f16};
 
 use super::blend::{self, Beside, Real};
+use super::cpu::{Destination, StreamJob, age_of};
 use super::integers;
+use super::{Arguments, ColumnRange, Method, Pick, Rows, Rules, Scale, Stamp, Stamps, strides};
 use crate::cpu::{Simd, simd};
-use crate::ops::resample::{
-    ColumnRange, Destination, Method, Pick, Resample, Rows, Rules, Scale, Stamp, Stamps, StreamJob, age_of, strides,
-};
 use crate::tensor::{DType, F8E4M3, F8E5M2};
 
 /// The work for a stream whose columns have different methods, or another dtype than the output.
-pub(in crate::ops) fn mixed_job<'a, S: Stamp>(
-    op: &Resample<'a>,
+pub(super) fn mixed_job<'a, S: Stamp>(
+    op: &Arguments<'a>,
     rows: Rows<'a, S>,
     to: Destination,
 ) -> Box<dyn StreamJob + 'a> {
@@ -137,8 +136,8 @@ where
     f32: Give<T>,
     f64: Give<T>,
 {
-    fn boxed(op: &Resample<'a>, rows: Rows<'a, S>, to: Destination, load: Load<T>) -> Box<dyn StreamJob + 'a> {
-        let scale = match &op.scale {
+    fn boxed(op: &Arguments<'a>, rows: Rows<'a, S>, to: Destination, load: Load<T>) -> Box<dyn StreamJob + 'a> {
+        let scale = match op.scale {
             None => Vec::new(),
             Some(Scale::One(scale)) => vec![*scale],
             Some(Scale::Columns(scale)) => {

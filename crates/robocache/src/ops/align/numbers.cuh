@@ -35,8 +35,7 @@ template <class T, int V> union Pack {
 
 template <class T, class W, int V> void load_as(const u8* place, W (&numbers)[V]) {
     Pack<T, V> pack;
-    // From wherever the values are: not `__ldg`, which knows only global memory.
-    pack.raw = *(const typename Raw<int(sizeof(T)) * V>::Type*)place;
+    pack.raw = __ldg((const typename Raw<int(sizeof(T)) * V>::Type*)place);
     if constexpr (sizeof(T) == 2 && V % 2 == 0) {
         // A word at a time, which takes fewer instructions.
         #pragma unroll
@@ -89,14 +88,15 @@ template <int V> i64 column_step(i64 stride) {
     return stride;
 }
 
-// The N numbers of the unit of a sample, V at a time.
-template <class W, int N, int V> void load_numbers(const Part& part, u32 sample, W (&numbers)[N]) {
+// The N numbers of a sample's unit, V at a time.
+template <class W, int N, int V> void load_numbers(const Part& part, u32 unit, u32 sample, W (&numbers)[N]) {
     const StreamArgs& stream = part.stream;
-    const u8* place = place_of<V>(part.values, sample, stream.value_strides[1]);
+    const i64 step = column_step<V>(stream.value_strides[2]);
+    const u8* place = place_of<V>(part.values, sample, stream.value_strides[1]) + i64(unit * part.segment.per_unit) * step;
     #pragma unroll
     for (int i = 0; i < N; i += V) {
         W group[V];
-        load_group<W, V>(stream, place + i * column_step<V>(stream.value_strides[2]), group);
+        load_group<W, V>(stream, place + i * step, group);
         #pragma unroll
         for (int k = 0; k < V; k++) numbers[i + k] = group[k];
     }
@@ -104,7 +104,7 @@ template <class W, int N, int V> void load_numbers(const Part& part, u32 sample,
     if (!stream.scaled) return;
     #pragma unroll
     for (int i = 0; i < N; i++)
-        numbers[i] *= stream.scale ? stream.scale[i64(part.column + i) * stream.scale_stride] : stream.scale_all;
+        numbers[i] *= stream.scale ? stream.scale[i64(part.column + unit * part.segment.per_unit + i) * stream.scale_stride] : stream.scale_all;
 #endif
 }
 
@@ -130,15 +130,17 @@ template <class W, int V> void store_group(const Args& args, u8* place, const W 
 #endif
 }
 
-// The N numbers of the unit of a target, V at a time. A weight that is no number means no value.
-template <class W, int N, int V> void store_numbers(const Args& args, const Part& part, u32 t, const W (&numbers)[N], W weight) {
-    u8* place = place_of<V>(part.out, t, args.out_strides[1]);
+// The N numbers of a target's unit, V at a time. A weight that is no number means no value.
+template <class W, int N, int V> void store_numbers(const Part& part, u32 unit, u32 t, const W (&numbers)[N], W weight) {
+    const Args& args = part.args;
+    const i64 step = column_step<V>(args.out_strides[2]);
+    u8* place = place_of<V>(part.out, t, args.out_strides[1]) + i64(unit * part.segment.per_unit) * step;
     #pragma unroll
     for (int i = 0; i < N; i += V) {
         W group[V];
         #pragma unroll
         for (int k = 0; k < V; k++) group[k] = weight == weight ? numbers[i + k] : weight;
-        store_group<W, V>(args, place + i * column_step<V>(args.out_strides[2]), group);
+        store_group<W, V>(args, place + i * step, group);
     }
 }
 

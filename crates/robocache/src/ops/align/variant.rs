@@ -1,7 +1,6 @@
-//! The kernels of `fuse`, and which one a call needs.
+//! The kernels of `align`, and which one a call needs.
 
-use super::arguments::{Args, FEW, MANY};
-use crate::ops::resample::{STAMPS, stamp_number};
+use super::arguments::{Args, FEW, MANY, ONE};
 use crate::tensor::DType;
 
 /// Which of the kernel's parts are needed.
@@ -13,17 +12,17 @@ pub(super) enum Mode {
     Rich,
     /// Every method, dtypes of all kinds.
     Mixed,
-    /// Lines alone, of streams that are in shared memory as a whole; the plan tells where that is possible.
-    Kept,
     /// Every method but cubic, of one narrow stream whose rows threads make as a whole.
     Whole,
+    /// Lines or copies of one stream, by one method, with dense results.
+    One,
 }
 
 /// Threads that kernels of [`Mode::Whole`] are compiled for.
 pub(super) const WHOLE_THREADS: u32 = 128;
 
 const MODES: [(Mode, &str); 5] =
-    [(Mode::Lean, "lean"), (Mode::Rich, "rich"), (Mode::Mixed, "mixed"), (Mode::Kept, "kept"), (Mode::Whole, "whole")];
+    [(Mode::Lean, "lean"), (Mode::Rich, "rich"), (Mode::Mixed, "mixed"), (Mode::Whole, "whole"), (Mode::One, "one")];
 /// The elements that kernels are compiled for: floats, and what integers are copied as.
 const CELLS: [(&str, &str); 8] = [
     ("float16", "rc::f16"),
@@ -35,6 +34,19 @@ const CELLS: [(&str, &str); 8] = [
     ("copy_32", "u32"),
     ("copy_64", "u64"),
 ];
+
+/// Types of stamps that kernels are compiled for: name, type, bytes.
+pub(in crate::ops) const STAMPS: [(&str, &str, u32); 3] =
+    [("int64", "i64", 8), ("float64", "double", 8), ("float32", "float", 4)];
+
+/// The place of a type in `STAMPS`.
+pub(in crate::ops) fn stamp_number(dtype: DType) -> u8 {
+    match dtype {
+        DType::I64 => 0,
+        DType::F64 => 1,
+        _ => 2,
+    }
+}
 
 /// A kernel. One for each stamp takes every dtype and all streams; the others are quicker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,19 +62,22 @@ impl Variant {
     pub(super) fn all() -> Vec<Self> {
         let mut all = Vec::new();
         for stamp in 0..STAMPS.len() as u8 {
-            all.extend((0..CELLS.len() as u8).map(|out| Self { mode: Mode::Lean as u8, out, stamp }));
+            for mode in [Mode::Lean, Mode::One] {
+                all.extend((0..CELLS.len() as u8).map(|out| Self { mode: mode as u8, out, stamp }));
+            }
             all.extend((0..4).map(|out| Self { mode: Mode::Rich as u8, out, stamp }));
             all.push(Self { mode: Mode::Mixed as u8, out: 0, stamp });
-            all.extend((0..4).map(|out| Self { mode: Mode::Kept as u8, out, stamp }));
             all.extend((0..3).map(|out| Self { mode: Mode::Whole as u8, out, stamp }));
         }
         all
     }
 
-    pub(super) fn new(mode: Mode, dtype: DType, stamp: DType, many: bool) -> Self {
+    /// `copies`: whether no number is blended, so that only sizes matter.
+    pub(super) fn new(mode: Mode, dtype: DType, stamp: DType, (many, copies): (bool, bool)) -> Self {
         let mode = if many { Mode::Mixed } else { mode };
         let out = match dtype {
             _ if mode == Mode::Mixed => 0,
+            _ if matches!(mode, Mode::Lean | Mode::One) && copies => 4 + dtype.size().trailing_zeros() as u8,
             DType::F16 => 0,
             DType::BF16 => 1,
             DType::F32 => 2,
@@ -71,11 +86,6 @@ impl Variant {
         };
         let stamp = stamp_number(stamp);
         Self { mode: mode as u8, out, stamp }
-    }
-
-    /// The kernel of [`Mode::Kept`] for the same elements, which must be floats, and stamps.
-    pub(super) fn kept(self) -> Self {
-        Self { mode: Mode::Kept as u8, ..self }
     }
 
     /// The kernel of [`Mode::Whole`] for the same elements, which must be floats of at most 4 bytes, and stamps.
@@ -108,8 +118,8 @@ impl Variant {
     pub(super) fn entry(self) -> String {
         let stamp = self.stamp().0;
         match self.mode() {
-            (Mode::Mixed, name) => format!("rc_fuse_{name}_{stamp}"),
-            (_, name) => format!("rc_fuse_{name}_{}_{stamp}", self.out().0),
+            (Mode::Mixed, name) => format!("rc_align_{name}_{stamp}"),
+            (_, name) => format!("rc_align_{name}_{}_{stamp}", self.out().0),
         }
     }
 
@@ -117,6 +127,7 @@ impl Variant {
         let mode = self.mode().0;
         let (size, (streams, segments)) = match mode {
             Mode::Mixed => (size_of::<Args<{ MANY.0 }, { MANY.1 }>>(), MANY),
+            Mode::One => (size_of::<Args<{ ONE.0 }, { ONE.1 }>>(), ONE),
             _ => (size_of::<Args<{ FEW.0 }, { FEW.1 }>>(), FEW),
         };
         vec![
@@ -124,7 +135,6 @@ impl Variant {
             format!("-DRC_FLOAT={}", u8::from(self.out < 4)),
             format!("-DRC_MIXED={}", u8::from(mode == Mode::Mixed)),
             format!("-DRC_RICH={}", u8::from(matches!(mode, Mode::Rich | Mode::Mixed | Mode::Whole))),
-            format!("-DRC_KEPT={}", u8::from(mode == Mode::Kept)),
             format!("-DRC_WHOLE={}", u8::from(mode == Mode::Whole)),
             format!("-DRC_WHOLE_THREADS={WHOLE_THREADS}"),
             format!("-DRC_STAMP={}", self.stamp().1),
