@@ -57,6 +57,14 @@ def rows_option(parser: argparse.ArgumentParser, count: int) -> None:
     parser.add_argument("--rows", type=row_list, default=[*range(count)], metavar="0,1,2")
 
 
+def part_of(text: str) -> tuple[int, int]:
+    """`I/N`, which of how many parts."""
+    number, _, count = text.partition("/")
+    if not 1 <= int(number) <= int(count):
+        raise ValueError(text)
+    return int(number), int(count)
+
+
 def setup(args: argparse.Namespace) -> ModuleType:
     """Gives torch and RoboCache the same threads, fixes the seed, and returns `robocache`."""
     if args.threads < 1:

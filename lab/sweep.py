@@ -27,7 +27,7 @@ import numpy as np
 import torch
 
 import cloud_rows
-from common import RESULTS, Record, Target, number, options, print_table, setup, slug
+from common import RESULTS, Record, Target, number, options, part_of, print_table, setup, slug
 from fuse import by_torch
 from resample import FORMS, around
 from timing import graph_time, neighbours, race
@@ -448,13 +448,6 @@ def merged(args: argparse.Namespace) -> Record:
     if missing:
         print(f"lab: {missing} of {args.shapes} shapes are in none of the parts")
     return record
-
-
-def part_of(text: str) -> tuple[int, int]:
-    number, _, count = text.partition("/")
-    if not 1 <= int(number) <= int(count):
-        raise ValueError(text)
-    return int(number), int(count)
 
 
 def main() -> None:

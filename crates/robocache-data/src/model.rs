@@ -269,9 +269,9 @@ impl Dataset {
 
     fn open_anyway(path: &Path, limits: &Limits) -> Result<(Self, Option<Error>)> {
         ensure_path(path, "path")?;
-        path.metadata().map_err(|error| {
-            let what = if is_nothing(&error) { "there is no such file or folder" } else { "cannot open the dataset" };
-            file_error(path, what, error)
+        path.metadata().map_err(|error| match is_nothing(&error) {
+            true => Error::new(ErrorKind::FileError, "there is no such file or folder").path(path),
+            false => file_error(path, "cannot open the dataset", error),
         })?;
         if lerobot::is_dataset(path)? {
             let (source, refusal) = lerobot::open(path, limits)?;

@@ -186,7 +186,7 @@ fn cache_files() -> Vec<(String, Vec<u8>)> {
     cache_of(None, |out| {
         let file = |name: &str| {
             let text = std::fs::read_to_string(out.join(name)).unwrap();
-            let text = text.replace(root().to_str().unwrap(), "");
+            let text = text.replace(root().canonicalize().unwrap().to_str().unwrap(), "");
             let (body, _) = text.rsplit_once(",\n  \"crc32c\"").unwrap();
             named(name.replace('/', "-"), body.as_bytes().to_vec())
         };

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -182,3 +183,19 @@ def _mebibytes_in_graph(argument: str, value: Any, op: str) -> Any:
 # torch.compile cannot trace how errors are made: there the engine refuses what is wrong.
 device_of._torchdynamo_inline = _device_in_graph  # type: ignore[attr-defined]
 mebibytes._torchdynamo_inline = _mebibytes_in_graph  # type: ignore[attr-defined]
+
+
+def rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Which of how many processes this one is: as told, else as torch.distributed knows."""
+    if rank is None and world_size is None:
+        distributed = sys.modules.get("torch.distributed")
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            return distributed.get_rank(), distributed.get_world_size()
+        return 0, 1
+    if rank is None or world_size is None:
+        missing, given = ("rank", "world_size") if rank is None else ("world_size", "rank")
+        raise invalid(
+            missing, f"expected too where {given} is given: neither follows from the other"
+        )
+    world_size = whole("world_size", world_size, 1)
+    return whole("rank", rank, 0, world_size - 1), world_size

@@ -151,7 +151,7 @@ class Loader:
         )
         self.prefetch = arguments.whole("prefetch", prefetch, 1, 4096)
         self.pin_memory = arguments.flag("pin_memory", pin_memory) and _can_pin()
-        self.rank, self.world_size = _rank(rank, world_size)
+        self.rank, self.world_size = arguments.rank(rank, world_size)
         self.weights = chosen_weights(cache, weights)
         self.windows = Windows(
             cache,
@@ -497,18 +497,3 @@ def _can_pin() -> bool:
     text = "Loader: pin_memory: torch sees no GPU, so that tensors stay in ordinary memory"
     warnings.warn(text, RuntimeWarning, stacklevel=3)
     return False
-
-
-def _rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    if rank is None and world_size is None:
-        distributed = sys.modules.get("torch.distributed")
-        if distributed is not None and distributed.is_available() and distributed.is_initialized():
-            return distributed.get_rank(), distributed.get_world_size()
-        return 0, 1
-    if rank is None or world_size is None:
-        missing, given = ("rank", "world_size") if rank is None else ("world_size", "rank")
-        raise invalid(
-            missing, f"expected too where {given} is given: neither follows from the other"
-        )
-    world_size = arguments.whole("world_size", world_size, 1)
-    return arguments.whole("rank", rank, 0, world_size - 1), world_size

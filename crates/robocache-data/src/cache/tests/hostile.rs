@@ -245,7 +245,8 @@ fn a_manifest_that_contradicts_itself_is_refused() {
     let scratch = cache();
     let manifest = scratch.out().join(MANIFEST);
     let kept = std::fs::read(&manifest).unwrap();
-    let edits: [(fn(&mut Value), &str); 12] = [
+    type Edit = fn(&mut Value);
+    let edits: [(Edit, &str); 12] = [
         (|all| all["stats"]["ghost"] = all["stats"]["action"].clone(), "there is no stream \"ghost\""),
         (|all| drop(all["stats"]["action"]["mean"].as_array_mut().unwrap().pop()), "stats of \"action\": expected"),
         (|all| all["stats"]["action"]["nan"] = Vec::<u64>::new().into(), "got 0"),

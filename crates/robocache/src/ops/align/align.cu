@@ -112,18 +112,26 @@ inline void write_collected(const Block& block, u8* out, const u8* from) {
     for (u32 i = last + threadIdx.x; i < end; i += blockDim.x) out[i] = from[i];
 }
 
-// Blocks of THREADS threads that a multiprocessor should hold without spilled registers; stamps of 8 bytes and compilers for
-// other architectures than sm_90 take a few more.
-#if __CUDA_ARCH__ > 1030
-const int LEAN_BLOCKS = 3, RICH_BLOCKS = 2, ONE_BLOCKS = 4;
+// Blocks of THREADS threads that a multiprocessor should hold without spilled registers.
+template <class T> constexpr bool is_bf16(T) { return false; }
+constexpr bool is_bf16(bf16) { return true; }
+template <class T> constexpr bool is_double(T) { return false; }
+constexpr bool is_double(double) { return true; }
+#if RC_MIXED
+#elif __CUDA_ARCH__ > 1030
+const int ONE_BLOCKS = 3, LEAN_BLOCKS = 2, RICH_BLOCKS = 2;
 #else
-const int LEAN_BLOCKS = __CUDA_ARCH__ >= 900 && sizeof(Weight) == 4 && sizeof(Stamp) == 4 ? 4 : 3;
-const int RICH_BLOCKS = __CUDA_ARCH__ < 1000 ? 3 : 2, ONE_BLOCKS = 5;
+const int ONE_BLOCKS = is_bf16(Out()) || sizeof(Weight) == 8 ? 4 : 5, LEAN_BLOCKS = is_bf16(Out()) ? 2 : 3;
+const int RICH_BLOCKS = is_bf16(Out()) || is_double(Stamp()) || __CUDA_ARCH__ >= 1000 ? 2 : 3;
 #endif
-#if RC_WHOLE
+#if RC_MIXED
+const int THREADS = 256, BLOCKS = 2;
+#elif RC_WHOLE
 const int THREADS = RC_WHOLE_THREADS, BLOCKS = blocks_of_rows(Out());
+#elif RC_RICH
+const int THREADS = 256, BLOCKS = sizeof(Weight) == 8 ? 2 : RICH_BLOCKS;
 #else
-const int THREADS = 256, BLOCKS = ONE ? ONE_BLOCKS : RC_MIXED || (RC_RICH && sizeof(Weight) == 8) ? 2 : RC_RICH ? RICH_BLOCKS : LEAN_BLOCKS;
+const int THREADS = 256, BLOCKS = ONE ? ONE_BLOCKS : LEAN_BLOCKS;
 #endif
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) RC_ENTRY(const __grid_constant__ Args args) {

@@ -95,7 +95,7 @@ impl Plan {
         let stamp_bytes = u64::from(variant.stamp().2);
 
         let row_units = targets.saturating_mul(u64::from(units)).max(1);
-        let rows_of = |most: u64, each: u64| if each == 0 { MOST_ROWS } else { most / each };
+        let rows_of = |most: u64, each: u64| most.checked_div(each).unwrap_or(MOST_ROWS);
         let rows = [
             MOST_ROWS,
             batch / (BLOCKS_OF_ROWS * multiprocessors).max(1),

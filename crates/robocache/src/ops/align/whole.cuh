@@ -9,7 +9,8 @@
 #if RC_WHOLE
 
 // Blocks that a multiprocessor should hold without spilled registers.
-template <class T> constexpr int blocks_of_rows(T) { return sizeof(Stamp) == 4 ? 8 : 7; }
+template <class T> constexpr int blocks_of_rows(T) { return sizeof(Stamp) == 4 ? 7 : 6; }
+constexpr int blocks_of_rows(float) { return 6; }
 constexpr int blocks_of_rows(f16) { return 5; }
 
 // The numbers of a row in registers, which have no index: PER of them in an access, MOST in all.

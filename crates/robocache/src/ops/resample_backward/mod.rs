@@ -37,7 +37,7 @@ const GROUPS: usize = 64;
 pub struct ResampleBackward<'a> {
     /// The call as it was made, without scale and with a result of the values' dtype; `max_gap` and
     /// `return_valid` do not matter. Methods that are linear in the values need only their shape and
-    /// dtype: see [`Method::reads_values`](resample::Method::reads_values).
+    /// dtype: see [`Method::reads_values`](super::resample::Method::reads_values).
     pub forward: Resample<'a>,
     /// The gradient in the call's result, of its shape and dtype.
     pub grad: TensorRef<'a>,
