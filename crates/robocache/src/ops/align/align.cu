@@ -7,7 +7,8 @@
 //   Threads take the units of a segment, a few neighbouring columns each, in the order of memory. Where segments would write
 //   parts of sectors, results are collected in shared memory first.
 // Preconditions: Args as made by cuda.rs: units allow accesses of their size, samples of all rows of a block are counted in
-//   31 bits; several rows: those of out follow each other, those of values are `row_step` samples apart. Nothing is assumed of the stamps, targets and lengths themselves.
+//   31 bits; several rows: those of out follow each other, those of values are `row_step` samples apart.
+//   Nothing is assumed of the stamps, targets and lengths themselves.
 // Determinism: the same bits on every run, for every tile. Tolerance against the CPU: none, the
 //   same bits, but for the payload of NaN.
 //
