@@ -55,7 +55,8 @@ def inputs(row: Row, args: argparse.Namespace, index: int) -> Inputs:
 def own(
     x: Inputs, shape: tuple[int, ...], values: torch.Tensor | None = None, method: str = "linear"
 ) -> torch.Tensor:
-    arguments = (x.grad, values, x.times, x.targets, None, None, shape, method, "clamp", True)
+    options = [rc._core.METHODS.index(method)], "clamp", True, "resample"
+    arguments = x.grad, values, x.times, x.targets, None, None, shape, *options
     return torch.ops.robocache.resample_backward(*arguments)
 
 

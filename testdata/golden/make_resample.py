@@ -30,63 +30,9 @@ avoid cancellation, so that this is also about 2 ulp of the result.
 
 from __future__ import annotations
 
-import json
-import struct
-import sys
 from fractions import Fraction
-from pathlib import Path
 
-EPOCH = 1_760_000_000_000_000_000
-NAN = float("nan")
-INF = float("inf")
-
-# dtype -> (struct codes of the number and of its bits, bytes)
-CODES = {
-    "float32": ("<f", "<I", 4),
-    "float64": ("<d", "<Q", 8),
-    "int64": ("<q", "<Q", 8),
-    "uint8": ("<B", "<B", 1),
-}
-# dtype -> (bits of the significand, smallest exponent of its last bit, largest finite value)
-FORMATS = {
-    "float32": (24, -149, (2**24 - 1) * 2**104),
-    "float64": (53, -1074, (2**53 - 1) * 2**971),
-}
-
-
-def pattern(number, dtype: str) -> str:
-    code, unsigned, size = CODES[dtype]
-    if dtype == "float32" and number == number:
-        assert struct.unpack("<f", struct.pack("<f", number))[0] == number, number
-    (word,) = struct.unpack(unsigned, struct.pack(code, number))
-    return f"{word:0{2 * size}x}"
-
-
-def nearest_float(exact: Fraction, dtype: str) -> float:
-    """The float of `dtype` nearest to `exact`, ties to even, rounded exactly once."""
-    digits, lowest, largest = FORMATS[dtype]
-    if exact == 0:
-        return 0.0
-    exponent = abs(exact.numerator).bit_length() - exact.denominator.bit_length()
-    step = max(exponent - digits, lowest)
-    while step > lowest and abs(exact) < Fraction(2) ** (step + digits - 1):
-        step -= 1
-    while abs(exact) >= Fraction(2) ** (step + digits):
-        step += 1
-    rounded = round(exact / Fraction(2) ** step) * Fraction(2) ** step  # round() ties to even
-    assert abs(rounded) <= largest, "a golden must not overflow"
-    return float(rounded)
-
-
-def tensor(numbers, dtype: str) -> dict:
-    """Nested lists as {"dtype", "shape", "bits"}."""
-    shape, level = [], numbers
-    while isinstance(level, list):
-        shape.append(len(level))
-        level = level[0] if level else None
-    for _ in shape[1:]:
-        numbers = [x for inner in numbers for x in inner]
-    return {"dtype": dtype, "shape": shape, "bits": [pattern(x, dtype) for x in numbers]}
+from common import EPOCH, INF, NAN, nearest_float, tensor, write
 
 
 def resample_row(values, stamps, targets, dtype, method, extrapolate, max_gap, seconds):
@@ -485,14 +431,5 @@ FILES = {
 }
 
 
-def main() -> None:
-    default = Path(__file__).resolve().parent / "resample"
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else default
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, make in FILES.items():
-        lines = ",\n".join(json.dumps(made, allow_nan=False) for made in make())
-        (folder / f"{name}.json").write_text('{"cases": [\n' + lines + "\n]}\n")
-
-
 if __name__ == "__main__":
-    main()
+    write("resample", FILES)

@@ -120,7 +120,7 @@ pub(crate) struct Doctor {
 #[command(after_help = "\
 Examples:
   robocache inspect my/dataset                          what is in it
-  robocache inspect my/dataset --plot lanes.png         draw the first episode
+  robocache inspect my/dataset --plot lanes.svg         draw the first episode
   robocache inspect my/dataset --episode 7 --plot a.svg look at episode 7 only
   robocache inspect my/dataset --json                   all of it, for a script
 
@@ -133,7 +133,7 @@ pub(crate) struct Inspect {
     #[arg(long, value_name = "N")]
     pub(crate) episode: Option<u64>,
     /// Draw when each stream has samples, in one episode (the first)
-    #[arg(long, value_name = "FILE.png|FILE.svg")]
+    #[arg(long, value_name = "FILE.svg")]
     pub(crate) plot: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) format: Format,

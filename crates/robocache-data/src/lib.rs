@@ -5,7 +5,10 @@
 
 pub mod cache;
 mod check;
+mod dataset;
+mod files;
 mod findings;
+mod formats;
 mod frames;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -16,12 +19,12 @@ mod limits;
 pub mod loader;
 mod model;
 mod parquet;
-mod source;
 mod video;
 
 pub use check::{CODES, Code};
+pub use dataset::Dataset;
 pub use findings::{Finding, Level, Progress};
 pub use frames::Frames;
 pub use limits::Limits;
-pub use model::{Dataset, EpisodeInfo, Interpolation, Kind, Samples, Span, StreamInfo, Values};
+pub use model::{EpisodeInfo, Interpolation, Kind, Samples, Span, StreamInfo, Values};
 pub use video::{Ffmpeg, search_ffmpeg_in};

@@ -1,19 +1,16 @@
-//! What every format is read as: a dataset of episodes, each of several streams with their own
-//! clocks.
+//! What every format is read as: episodes, each of several streams with their own clocks.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use robocache::ops::resample::Method;
-use robocache::{Context, DType, Error, ErrorKind, Result, Tensor, ensure};
+use robocache::{Context, DType, Error, Result, Tensor, did_you_mean, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::findings::{Checked, Finding, Progress};
+use crate::Limits;
+use crate::findings::{Checked, Progress};
 use crate::frames::Frames;
-use crate::limits::file_error;
-use crate::source::{ensure_path, is_nothing};
-use crate::{Limits, lerobot};
 
 /// What a stream records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,9 +93,13 @@ impl Interpolation {
         }
     }
 
-    /// The method of that name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|method| method.name() == name)
+    /// The method of that name, which was given in an argument.
+    pub fn from_name(argument: &'static str, name: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|method| method.name() == name).ok_or_else(|| {
+            let known = Self::ALL.map(Self::name);
+            let meant = did_you_mean(name, known);
+            Error::invalid(argument, format!("expected one of {}, got {name:?}{meant}", known.join(", ")))
+        })
     }
 
     /// What the engine calls it.
@@ -226,6 +227,23 @@ pub enum Values {
     Text(Arc<[String]>),
 }
 
+/// A format, as `formats.rs` lists it.
+pub(crate) struct Format {
+    /// What lies at a path of this format, as the error says that names all formats.
+    pub(crate) looks_like: &'static str,
+    /// Whether a path is of this format. A path that cannot be looked at is an error.
+    pub(crate) recognises: fn(&Path) -> Result<bool>,
+    /// Opens a path that was recognised, reading metadata only.
+    pub(crate) open: fn(&Path, &Limits) -> Result<Opened>,
+}
+
+/// A dataset that was opened.
+pub(crate) struct Opened {
+    pub(crate) source: Box<dyn Source>,
+    /// Why it must not be used, where its metadata contradicts itself; it can still be checked.
+    pub(crate) refusal: Option<Error>,
+}
+
 /// What a format must offer.
 pub(crate) trait Source: fmt::Debug + Send + Sync {
     fn format(&self) -> String;
@@ -243,166 +261,10 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
     fn recorded_times(&self, at: usize) -> Result<Option<Vec<i64>>>;
     /// Looks at everything; `progress` is told of every episode and can stop it.
     fn check(&self, progress: &Progress<'_>) -> Result<Checked>;
-    /// The same but for the numbers of streams, which who reads them looks at.
+    /// Like `check`, but skips sample values; the reader validates those.
     fn check_but_numbers(&self, progress: &Progress<'_>) -> Result<Checked>;
     /// The files that the metadata speaks of, itself included, whether they exist or not.
     fn files(&self) -> Result<Vec<PathBuf>>;
-}
-
-/// A dataset of any format. Opening reads the metadata only; it can be shared between threads.
-#[derive(Debug)]
-pub struct Dataset {
-    source: Box<dyn Source>,
-}
-
-impl Dataset {
-    /// Opens what lies at `path`; the format is found by looking.
-    ///
-    /// Metadata that contradicts itself is refused here; [`Dataset::check`] tells all of it.
-    pub fn open(path: &Path, limits: &Limits) -> Result<Self> {
-        let (dataset, refusal) = Self::open_anyway(path, limits)?;
-        match refusal {
-            Some(error) => Err(error),
-            None => Ok(dataset),
-        }
-    }
-
-    fn open_anyway(path: &Path, limits: &Limits) -> Result<(Self, Option<Error>)> {
-        ensure_path(path, "path")?;
-        path.metadata().map_err(|error| match is_nothing(&error) {
-            true => Error::new(ErrorKind::FileError, "there is no such file or folder").path(path),
-            false => file_error(path, "cannot open the dataset", error),
-        })?;
-        if lerobot::is_dataset(path)? {
-            let (source, refusal) = lerobot::open(path, limits)?;
-            return Ok((Self { source: Box::new(source) }, refusal));
-        }
-        let expected = "expected the folder of a LeRobot dataset, with meta/info.json in it";
-        Err(Error::new(ErrorKind::Unsupported, format!("no dataset of a known format: {expected}")).path(path))
-    }
-
-    /// Opens a dataset and looks at everything in it. Only metadata that cannot be read at all is
-    /// an error.
-    pub fn check(path: &Path, limits: &Limits, progress: &Progress<'_>) -> Result<Vec<Finding>> {
-        Self::open_and_check(path, limits, progress).map(|(findings, _)| findings)
-    }
-
-    /// As [`Dataset::check`], and the dataset itself where it may be used.
-    pub fn open_and_check(
-        path: &Path,
-        limits: &Limits,
-        progress: &Progress<'_>,
-    ) -> Result<(Vec<Finding>, Option<Self>)> {
-        let (dataset, refusal) = Self::open_anyway(path, limits)?;
-        let findings = dataset.source.check(progress)?.findings;
-        Ok((findings, refusal.is_none().then_some(dataset)))
-    }
-
-    /// Looks at everything but the numbers of streams, for the first error of every episode and stream that
-    /// has one.
-    pub(crate) fn episode_errors(&self, progress: &Progress<'_>) -> Result<Vec<Finding>> {
-        Ok(self.source.check_but_numbers(progress)?.errors)
-    }
-
-    /// Streams that are declared but not read, each with the reason.
-    pub fn left_out(&self) -> &[(String, String)] {
-        self.source.left_out()
-    }
-
-    /// Format and version, such as "lerobot v3.0".
-    pub fn format(&self) -> String {
-        self.source.format()
-    }
-
-    /// Samples per second of the main clock, where there is one.
-    pub fn rate(&self) -> Option<f64> {
-        self.source.rate()
-    }
-
-    /// All tasks, by their number.
-    pub fn tasks(&self) -> &[String] {
-        self.source.tasks()
-    }
-
-    /// All streams, in the dataset's order.
-    pub fn streams(&self) -> &[StreamInfo] {
-        self.source.streams()
-    }
-
-    /// The place of a stream in [`Dataset::streams`].
-    pub fn stream(&self, name: &str) -> Result<usize> {
-        let streams = self.streams();
-        streams.iter().position(|stream| stream.name == name).ok_or_else(|| {
-            if let Some((_, why)) = self.source.left_out().iter().find(|(left_out, _)| left_out == name) {
-                return Error::new(ErrorKind::Unsupported, format!("{name:?} is left out: {why}")).argument("stream");
-            }
-            let names: Vec<_> = streams.iter().map(|stream| &*stream.name).collect();
-            Error::invalid("stream", format!("there is no {name:?}; the streams are {}", names.join(", ")))
-        })
-    }
-
-    /// How many episodes there are.
-    pub fn len(&self) -> usize {
-        self.source.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// An episode, by its place.
-    pub fn episode(&self, at: usize) -> Result<EpisodeInfo> {
-        self.ensure_episode(at)?;
-        Ok(self.source.episode(at))
-    }
-
-    /// Reads streams of an episode, by their places. Pictures are decoded later, when asked for.
-    pub fn read(&self, at: usize, streams: &[usize]) -> Result<Vec<Samples>> {
-        self.ensure_episode(at)?;
-        for &stream in streams {
-            ensure!(stream < self.streams().len(), "streams", "there is no stream {stream}");
-        }
-        self.source
-            .read(at, streams)
-            .map_err(|error| error.while_doing(format!("reading episode {}", self.source.episode(at).index)))
-    }
-
-    /// The stamps of an episode's main clock in nanoseconds as the files have them; `None` where they
-    /// have none. The stamps of [`Samples`] may be rebuilt from the rate and say nothing of jitter.
-    pub fn recorded_times(&self, at: usize) -> Result<Option<Vec<i64>>> {
-        self.ensure_episode(at)?;
-        self.source.recorded_times(at)
-    }
-
-    /// Bytes of the files that the metadata speaks of and that exist.
-    pub fn bytes(&self) -> u64 {
-        self.source
-            .files()
-            .unwrap_or_default()
-            .iter()
-            .filter_map(|path| path.metadata().ok())
-            .map(|metadata| metadata.len())
-            .sum()
-    }
-
-    /// A number that differs when the dataset does: names, sizes, times and both ends of all files.
-    /// A change in the middle of a file that keeps its size and its time is not seen.
-    pub fn fingerprint(&self) -> Result<String> {
-        let mut files = self.source.files()?;
-        files.sort();
-        let mut sum = 0;
-        for path in files {
-            sum = crc32c::crc32c_append(sum, path.as_os_str().as_encoded_bytes());
-            sum = crc32c::crc32c_append(sum, &crate::source::fingerprint(&path)?);
-        }
-        Ok(format!("{sum:08x}"))
-    }
-
-    fn ensure_episode(&self, at: usize) -> Result<()> {
-        ensure!(at < self.len(), "episode", "expected 0 to {}, got {at}", self.len().saturating_sub(1));
-        Ok(())
-    }
 }
 
 impl Samples {

@@ -488,5 +488,5 @@ fn progress_counts_every_episode_and_can_stop() {
     let progress = Progress { step: &|_, _| {}, interrupted: &|| true };
     let error = Dataset::check(&folder.0, &Limits::default(), &progress).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Interrupted);
-    assert!(started.elapsed() < Duration::from_secs(1));
+    assert!(started.elapsed() < Duration::from_secs(5));
 }

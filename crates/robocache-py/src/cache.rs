@@ -474,12 +474,7 @@ fn choice((from, to, dtype): Wish) -> Result<Choice> {
 
 /// A method's name, or ranges of columns.
 pub(crate) fn spans(method: &Bound<'_, PyAny>) -> Result<Vec<Span>> {
-    let parse = |name: &str| {
-        Interpolation::from_name(name).ok_or_else(|| {
-            let known = Interpolation::ALL.map(Interpolation::name).join(", ");
-            Error::invalid("methods", format!("expected one of {known}, got {name:?}"))
-        })
-    };
+    let parse = |name: &str| Interpolation::from_name("methods", name);
     if let Ok(name) = method.extract::<String>() {
         // As wide as the stream, which only the plan knows.
         return Ok(vec![Span { method: parse(&name)?, start: 0, end: usize::MAX }]);

@@ -1,38 +1,18 @@
 //! Streams, warming up and waiting, as Python sees them.
 
 use std::cell::Cell;
-use std::path::PathBuf;
 use std::thread::LocalKey;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use robocache::{DType, Device, Error, ErrorKind, OutputSpec, Result};
 
 use crate::input::{Framework, Input};
+use crate::stream::Stream;
 use crate::torch::Torch;
+use crate::wheels::search_wheels;
 use crate::{enter, errors};
-
-/// Tells the engine where Python wheels keep NVRTC.
-pub(crate) fn search_wheels(py: Python<'_>) {
-    static ONCE: PyOnceLock<()> = PyOnceLock::new();
-    ONCE.get_or_init(py, || {
-        let path = py.import("sys").and_then(|sys| sys.getattr("path")).and_then(|path| path.extract::<Vec<PathBuf>>());
-        let folders = path.unwrap_or_default().into_iter().flat_map(|site| {
-            // nvidia-cuda-nvrtc (CUDA 13) and nvidia-cuda-nvrtc-cu12.
-            ["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"].map(|folder| site.join(folder))
-        });
-        robocache::cuda::search_also(folders.filter(|folder| folder.is_dir()));
-    });
-}
-
-/// The stream of a call.
-pub(crate) struct Stream {
-    pub(crate) handle: usize,
-    /// Whether it is another than the framework's own, which then must not reuse memory early.
-    foreign: bool,
-}
 
 impl Stream {
     /// The caller's choice, else the current stream of the framework that `data` belongs to.

@@ -11,8 +11,8 @@ use robocache::tensor::dlpack::{
 };
 use robocache::{Device, Error, ErrorKind, Result};
 
+use crate::described::{Described, Keep};
 use crate::errors;
-use crate::input::{Described, Keep};
 
 const NAME: &CStr = c"dltensor";
 const USED: &CStr = c"used_dltensor";

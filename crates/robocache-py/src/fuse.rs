@@ -7,9 +7,9 @@ use robocache::ops::Fuse;
 use robocache::ops::fuse::{MOST_STREAMS, Stream as EngineStream, label};
 use robocache::{Context, DType, Device, Error, ErrorKind, Op, Result, ensure, prepare};
 
-use crate::cuda::Stream;
 use crate::input::Inputs;
 use crate::resample::{ScaleInput, extrapolate_of, method_of};
+use crate::stream::Stream;
 use crate::torch::is_of;
 use crate::torch_op::Tensors;
 use crate::{errors, options, output, torch_op};

@@ -3,7 +3,8 @@
 use pyo3::prelude::*;
 use robocache::{DType, Device, Error, Result, TensorMut, TensorRef};
 
-use crate::cuda::Stream;
+use crate::described::{Described, Keep};
+use crate::stream::Stream;
 use crate::{dlpack, numpy, options, torch};
 
 /// Whose tensor an argument is, which decides what the results are made of.
@@ -24,22 +25,6 @@ pub(crate) struct Input<'py> {
     /// All of its memory is 0.
     zeroed: bool,
     name: &'static str,
-}
-
-pub(crate) enum Keep<'py> {
-    Nothing,
-    Copy { _copy: Bound<'py, PyAny> },
-    Loan { _loan: dlpack::Loan },
-}
-
-/// What a framework module found out about an object.
-pub(crate) struct Described<'py> {
-    /// `'static` stands for as long as the [`Input`] lives: the object or `keep` keeps the memory, and only `view` hands
-    /// it out, for shorter.
-    pub(crate) tensor: TensorRef<'static>,
-    pub(crate) read_only: bool,
-    /// The copy that the view is of, or what DLPack lent.
-    pub(crate) keep: Keep<'py>,
 }
 
 /// The arguments of a call, each described where it stays: to move what was just written takes longer than to write it.

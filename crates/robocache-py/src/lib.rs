@@ -4,6 +4,7 @@ mod array;
 mod cache;
 mod cuda;
 mod dataset;
+mod described;
 mod dlpack;
 mod enter;
 mod errors;
@@ -17,18 +18,22 @@ mod points;
 mod resample;
 mod resample_backward;
 mod source;
+mod stream;
 mod torch;
 mod torch_op;
 mod voxelize;
+mod wheels;
 
 use std::ffi::OsString;
 
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use robocache::ops::resample::Method;
 
 /// Runs the command line with the arguments of `sys.argv`; returns the exit code.
 #[pyfunction]
 fn command_line(py: Python<'_>, arguments: Vec<OsString>) -> i32 {
-    cuda::search_wheels(py);
+    wheels::search_wheels(py);
     dataset::search_ffmpeg(py);
     py.detach(|| robocache_cli::main(arguments))
 }
@@ -36,6 +41,7 @@ fn command_line(py: Python<'_>, arguments: Vec<OsString>) -> i32 {
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", robocache::VERSION)?;
+    module.add("METHODS", PyTuple::new(module.py(), Method::names().collect::<Vec<_>>())?)?;
     module.add_function(wrap_pyfunction!(command_line, module)?)?;
     module.add_function(wrap_pyfunction!(resample::resample, module)?)?;
     module.add_function(wrap_pyfunction!(resample_backward::resample_backward, module)?)?;

@@ -11,8 +11,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 use robocache::{DType, Device, Error, ErrorKind, Layout, OutputSpec, Result, TensorRef};
 
+use crate::described::{Described, Keep};
 use crate::errors;
-use crate::input::{Described, Keep};
 use crate::options::type_name;
 
 /// `PyArrayInterface` of NumPy's array interface, version 3.

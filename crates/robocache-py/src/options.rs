@@ -229,7 +229,7 @@ fn only_device<'py>(list: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
 
 /// Why there is no GPU, if there is none.
 fn no_gpu(py: Python<'_>) -> Option<String> {
-    crate::cuda::search_wheels(py);
+    crate::wheels::search_wheels(py);
     match robocache::cuda::probe() {
         Err(error) => Some(error.to_string()),
         Ok(gpus) => {

@@ -5,8 +5,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use robocache::{Context, DType, Device, Error, ErrorKind, Memory, Op, OutputSpec, Prepared, Result};
 
-use crate::cuda::{self, Stream};
+use crate::cuda;
 use crate::input::{Framework, Input, Inputs};
+use crate::stream::Stream;
 use crate::torch::Torch;
 use crate::{array, enter, errors, numpy};
 

@@ -4,9 +4,9 @@ use pyo3::prelude::*;
 use robocache::ops::{CropBox, FarthestPoints, TransformPoints, Unproject};
 use robocache::{Context, Error, Op, Result, prepare};
 
-use crate::cuda::Stream;
 use crate::input::Input;
 use crate::source::{Images, small, small_input};
+use crate::stream::Stream;
 use crate::voxelize::one_or_tuple;
 use crate::{errors, options, output, torch_op};
 

@@ -7,8 +7,8 @@ use robocache::ops::Resample;
 use robocache::ops::resample::{ColumnRange, Extrapolate, Method, Methods, Scale};
 use robocache::{Context, Device, Error, Op, Result, prepare};
 
-use crate::cuda::Stream;
 use crate::input::{Input, Inputs};
+use crate::stream::Stream;
 use crate::{errors, options, output, torch_op};
 
 /// Values of a stream at other times than it was recorded at.

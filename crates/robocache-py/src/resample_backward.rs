@@ -5,9 +5,9 @@ use robocache::ops::resample::Extrapolate;
 use robocache::ops::{Resample, ResampleBackward};
 use robocache::{Context, DType, Device, Error, Layout, Op, Result, TensorRef, prepare};
 
-use crate::cuda::Stream;
 use crate::input::Input;
 use crate::resample::method_of;
+use crate::stream::Stream;
 use crate::{errors, options, output};
 
 /// The gradient in the values of `resample`, of their shape: what autograd calls.

@@ -7,8 +7,8 @@ use pyo3::types::{PyTuple, PyType};
 use robocache::ops::{DepthImage, PointSource, Small};
 use robocache::{Device, Error, ErrorKind, Result};
 
-use crate::cuda::Stream;
 use crate::input::Input;
+use crate::stream::Stream;
 use crate::torch::is_of;
 use crate::{errors, options};
 

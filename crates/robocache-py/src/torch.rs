@@ -14,7 +14,8 @@ use robocache::tensor::dlpack::{
 };
 use robocache::{DType, Device, Error, ErrorKind, Layout, MAX_RANK, Memory, OutputSpec, Result, TensorRef};
 
-use crate::input::{Described, Input, Keep};
+use crate::described::{Described, Keep};
+use crate::input::Input;
 use crate::{dlpack, errors};
 
 /// What is known about the torch in this process.

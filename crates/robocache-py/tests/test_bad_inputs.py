@@ -1,4 +1,4 @@
-"""The list of bad inputs (design/bad-inputs.md): ids carry its numbers.
+"""The faults of docs/faults.md: ids carry their numbers.
 
 Each is refused with a typed error that names the argument, or has a defined result; either way
 the process stays healthy and the next good call works. Numbers that need a GPU are not here.

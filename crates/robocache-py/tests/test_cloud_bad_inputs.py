@@ -1,4 +1,4 @@
-"""The list of bad inputs (design/bad-inputs.md) for the ops on points: names carry its numbers.
+"""The faults of docs/faults.md that concern ops on points: names carry their numbers.
 
 Sizes of more than 2^31 elements (11, 12) run on a GPU only; here, what they would need is refused or
 counted without having it. Voxel sizes (38) are rows of the table, too: cases_clouds.py.

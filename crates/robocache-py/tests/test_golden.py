@@ -33,9 +33,12 @@ CASES = [
 
 
 def decode(tensor: dict) -> np.ndarray:
-    """{"dtype", "shape", "bits"} as an array."""
+    """{"dtype", "shape", "bits" or "numbers"} as an array."""
     dtype = np.dtype(tensor["dtype"])
-    patterns = [int(word, 16) for word in tensor["bits"]]
+    if "numbers" in tensor:
+        return np.array(tensor["numbers"], dtype).reshape(tensor["shape"])
+    words = tensor["bits"].split() if isinstance(tensor["bits"], str) else tensor["bits"]
+    patterns = [int(word, 16) for word in words]
     return np.array(patterns, f"u{dtype.itemsize}").view(dtype).reshape(tensor["shape"])
 
 
@@ -102,10 +105,11 @@ def test_the_oracle_agrees(case):
     assert_golden(out, valid, case)
 
 
-def test_the_script_makes_exactly_these_files(tmp_path):
+@pytest.mark.parametrize("op", ["resample", "fuse", "voxelize", "points", "gradients"])
+def test_the_script_makes_exactly_these_files(op, tmp_path):
     """Nobody edited a golden by hand, and nobody edited the script without running it."""
-    script = GOLDEN / "make_resample.py"
+    script = GOLDEN / f"make_{op}.py"
     subprocess.run([sys.executable, str(script), str(tmp_path)], check=True, timeout=60)
     made = {path.name: path.read_text() for path in tmp_path.glob("*.json")}
-    kept = {path.name: path.read_text() for path in (GOLDEN / "resample").glob("*.json")}
+    kept = {path.name: path.read_text() for path in (GOLDEN / op).glob("*.json")}
     assert made == kept

@@ -320,8 +320,9 @@ def test_the_values_are_needed_where_the_gradient_depends_on_them():
     rc.resample(torch.zeros(2, 4, requires_grad=True), [0, 1], [0])  # registers the ops
     grad, times = torch.zeros(3, 4), torch.arange(3)
     arguments = (grad, None, times, times, None, None, [3, 4])
+    slerp = [rc._core.METHODS.index("slerp")]
     assert_refused(
-        lambda: torch.ops.robocache.resample_backward(*arguments, "slerp", "clamp", True),
+        lambda: torch.ops.robocache.resample_backward(*arguments, slerp, "clamp", True, "resample"),
         "InvalidArgument",
         "values",
         "depends on them",
@@ -482,7 +483,7 @@ def test_warming_up_loads_the_gradient_too():
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         result = torch.ops.robocache.resample_backward(
-            grad, None, times, times, None, None, values.shape, "linear", "clamp", True
+            grad, None, times, times, None, None, values.shape, [0], "clamp", True, "resample"
         )
     graph.replay()
     assert (result == 1).all()

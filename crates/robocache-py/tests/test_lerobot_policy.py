@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
 import robocache as rc
+from lerobot_library import SAMPLE, lerobot_name
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-SAMPLE = Path(__file__).resolve().parents[3] / "testdata" / "lerobot_v30"
 FPS, CHUNK, STEPS = 30, 16, 50
 
 
 def test_an_act_policy_takes_50_steps(tmp_path):
-    act = pytest.importorskip("lerobot.policies.act.modeling_act")
-    from lerobot.configs.types import FeatureType
-    from lerobot.datasets.utils import dataset_to_policy_features
-    from lerobot.policies.act.configuration_act import ACTConfig
-    from lerobot.policies.factory import make_pre_post_processors
-
+    ACTPolicy = lerobot_name("ACTPolicy", "policies.act.modeling_act")
+    ACTConfig = lerobot_name("ACTConfig", "policies.act.configuration_act")
+    FeatureType = lerobot_name("FeatureType", "configs.types")
+    make_pre_post_processors = lerobot_name("make_pre_post_processors", "policies.factory")
+    dataset_to_policy_features = lerobot_name(
+        "dataset_to_policy_features",
+        "utils.feature_utils",  # 0.6
+        "datasets.utils",  # 0.4
+    )
     if not SAMPLE.exists():
         pytest.skip("no sample data here")
     rc.ingest(SAMPLE, tmp_path / "cache", progress=False)
@@ -44,7 +45,7 @@ def test_an_act_policy_takes_50_steps(tmp_path):
         device="cpu",
     )
     torch.manual_seed(0)
-    policy = act.ACTPolicy(config)
+    policy = ACTPolicy(config)
     policy.train()
     before, _ = make_pre_post_processors(config, dataset_stats=cache.meta.stats)
     optimizer = torch.optim.AdamW(policy.get_optim_params(), lr=1e-3)

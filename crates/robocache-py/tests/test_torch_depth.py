@@ -12,6 +12,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import robocache as rc
 from helpers import assert_same_bits, can_compile
 from refusal import assert_refused
+from robocache._depth import DepthImage
+from robocache._torch_points import read_gather_voxels as read_gather
+from robocache._torch_points import read_group_points, read_voxelize
 from torch_clouds import CAMERA, POSE, SIZES, images, parts
 from torch_clouds import DEPTH_GRID as GRID
 
@@ -68,24 +71,26 @@ def op_calls(device: str, requires_grad: bool):
     )
     camera, pose = torch.tensor(CAMERA, device=device), torch.tensor(POSE, device=device)
     cameras = torch.eye(3, device=device).expand(3, 3, 3)
-    image, shared = (depth, camera, pose, 1.0), (depth[0], cameras, None, 1.0)
+    image = DepthImage(depth, camera, pose, 1.0)
+    shared = DepthImage(depth[0], cameras, None, 1.0)
     with torch.no_grad():
-        groups = torch.ops.robocache.group_depth(*image, *SIZES, None, None, None)
-    groups = [groups[part] for part in (0, 1, 2, 5)]
+        groups = torch.ops.robocache.group_points(*read_group_points(image, **GRID))
     shape, grad = list(features.shape), torch.rand(3, 8, 8, 8, 4, device=device)
     for reduce in ("sum", "max"):
-        for flags in ((False, False), (True, True)):
-            end = reduce, None, 0.5, *flags, None, None
-            yield "voxelize_depth", (*image, features, *SIZES, *end)
-            yield "voxelize_depth", (*shared, features, *SIZES, *end)
-        yield "gather_depth", (*image, features, *groups, 25, *SIZES, reduce, None, None)
+        for flag in (False, True):
+            flags = {"return_counts": flag, "return_dropped": flag, "fill": 0.5}
+            for given in (image, shared):
+                yield "voxelize", read_voxelize(given, features, reduce=reduce, **flags, **GRID)
+        yield "gather_voxels", read_gather(image, features, groups, 25, reduce=reduce, **GRID)
         if requires_grad:
             kept = features.detach() if reduce == "max" else None
-            given = grad, *image, kept, shape, torch.float32, *SIZES, reduce
-            yield "voxelize_depth_backward", given
+            given = grad, *image.parts, kept, None, shape, torch.float32, *SIZES, reduce
+            yield "voxelize_backward", given
     if not requires_grad:
-        yield "voxelize_depth", (*image, None, *SIZES, "count", None, 0.0, True, True, None, None)
-        yield "gather_depth", (*image, features.half(), *groups, 25, *SIZES, "count", None, 2)
+        flags = {"return_counts": True, "return_dropped": True}
+        yield "voxelize", read_voxelize(image, None, reduce="count", **flags, **GRID)
+        hard = {"reduce": "count", "max_points": 2}
+        yield "gather_voxels", read_gather(image, features.half(), groups, 25, **hard, **GRID)
 
 
 @pytest.mark.parametrize("requires_grad", [False, True])
@@ -101,10 +106,11 @@ def test_shapes_of_groups(device):
         depth, CAMERA, features=features_for(depth).requires_grad_(), reduce="sum", **GRID
     )
     for given in (depth, depth[0]):
-        arguments = given, torch.tensor(CAMERA, device=device), None, 1.0, *SIZES, None, None, None
-        real = torch.ops.robocache.group_depth(*arguments)
+        image = DepthImage(given, torch.tensor(CAMERA, device=device), None, 1.0)
+        arguments = read_group_points(image, **GRID)
+        real = torch.ops.robocache.group_points(*arguments)
         with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-            fake = torch.ops.robocache.group_depth(mode.from_tensor(given), *arguments[1:])
+            fake = torch.ops.robocache.group_points(mode.from_tensor(given), *arguments[1:])
         for mine, theirs in zip(fake, real, strict=True):
             assert (mine.shape, mine.dtype) == (theirs.shape, theirs.dtype)
 

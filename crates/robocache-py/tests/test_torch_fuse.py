@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import robocache as rc
 from helpers import can_compile
 from refusal import assert_refused
+from robocache._torch_align import read_fuse
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
@@ -48,28 +49,29 @@ def made_within(arm, arm_times, force, force_times, targets):
 def test_opcheck(device):
     arm, arm_times, force, force_times, targets = signals(device)
     rc.fuse([rc.Stream(arm.requires_grad_(), arm_times)], targets)  # registers the ops
-    spec = repr(
-        (
-            ("linear", "cubic"),
-            (None, None),
-            (None, "b"),
-            ((True, False, False),) * 2,
-            False,
-        )
-    )
     later = targets + 2  # no target before the first sample, whose age is NaN
-    tensors = [arm, force[0].clone().requires_grad_()], [later, arm_times, force_times[0]]
-    for flags in ((False, False), (True, True)):
-        arguments = (*tensors, spec, [math.inf, 0.5], "clamp", None, *flags, None, None, True)
-        torch.library.opcheck(torch.ops.robocache.fuse.default, arguments)
-    linear = spec.replace("cubic", "linear")
+    values, stamps = [arm, force[0].clone().requires_grad_()], [arm_times, force_times[0]]
+
+    def arguments(values, second, **options):
+        streams = [
+            rc.Stream(values[0], stamps[0], method=[("linear", 0, 2), ("next", 2, 5)]),
+            rc.Stream(values[1], stamps[1], method=second, max_gap=0.5, name="b"),
+        ]
+        if not options[
+            "return_age"
+        ]:  # a missing modality has none: NaN, which opcheck takes for a difference
+            streams.insert(1, rc.Stream(None, dim=3))
+        return read_fuse(streams, later, **options)
+
+    op = torch.ops.robocache.fuse.default
+    for flag in (False, True):
+        torch.library.opcheck(op, arguments(values, "cubic", return_valid=flag, return_age=flag))
     for dtype in STORED:
         stored = [arm.detach().to(dtype), force[0].detach().to(dtype)]
-        arguments = (stored, tensors[1], linear, [math.inf] * 2, "clamp", None, True, True)
         # torch's look at the schema multiplies, which it cannot in these dtypes.
         utils = ("test_faketensor", "test_autograd_registration", "test_aot_dispatch_dynamic")
-        arguments = (*arguments, None, None, True)
-        torch.library.opcheck(torch.ops.robocache.fuse.default, arguments, test_utils=utils)
+        given = arguments(stored, "linear", return_valid=True, return_age=True)
+        torch.library.opcheck(op, given, test_utils=utils)
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])

@@ -17,6 +17,8 @@ import robocache as rc
 from gradient_cases import OTHERS, random_call
 from helpers import can_compile, run_python, scaled
 from refusal import assert_refused
+from robocache._torch_align import read_resample
+from robocache._torch_arguments import as_method
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
@@ -36,26 +38,6 @@ STORED = [torch.float8_e4m3fn, torch.float8_e5m2]
 # -- the registration ---------------------------------------------------------------------------
 
 
-def op_arguments(call) -> tuple:
-    options = call.options
-    return (
-        call.values,
-        call.times,
-        call.targets,
-        options.get("lengths"),
-        options.get("target_lengths"),
-        None,
-        options["method"],
-        options["extrapolate"],
-        None,
-        None,
-        False,
-        None,
-        None,
-        True,
-    )
-
-
 @pytest.mark.parametrize("method", ["linear", "nearest", *OTHERS])
 @pytest.mark.parametrize("requires_grad", [False, True])
 def test_opcheck(method, requires_grad, device):
@@ -63,13 +45,15 @@ def test_opcheck(method, requires_grad, device):
     for seed in range(scaled(2)):
         call = random_call(seed, method, dtype=torch.float32, nan=False).on(device)
         call.values.requires_grad_(requires_grad)
-        values, *others = op_arguments(call)
-        torch.library.opcheck(torch.ops.robocache.resample.default, (values, *others))
-        with_valid = (values, *others[:9], True, *others[10:])
-        torch.library.opcheck(torch.ops.robocache.resample.default, with_valid)
-        grad = torch.randn_like(call.run(values)).detach()
-        kept = values.detach() if method in ("cubic", "slerp", "rot6d") else None
-        backward = (grad, kept, *others[:4], list(values.shape), *others[5:7], True)
+        for flags in ({}, {"return_valid": True}):
+            given = read_resample(call.values, call.times, call.targets, **call.options, **flags)
+            torch.library.opcheck(torch.ops.robocache.resample.default, given)
+        grad = torch.randn_like(call.run(call.values)).detach()
+        kept = call.values.detach() if method in ("cubic", "slerp", "rot6d") else None
+        lengths = call.options.get("lengths"), call.options.get("target_lengths")
+        options = as_method("method", method, "resample"), call.options["extrapolate"], True
+        shape = list(call.values.shape)
+        backward = (grad, kept, call.times, call.targets, *lengths, shape, *options, "resample")
         torch.library.opcheck(torch.ops.robocache.resample_backward.default, backward)
 
 
@@ -79,8 +63,10 @@ def test_opcheck_of_what_only_stores_numbers(dtype, device):
     values, times, targets = inputs(device)
     for scale in (None, torch.tensor(0.5)):
         for out_dtype in (None, torch.float16):
-            options = (None, None, scale, "linear", "clamp", 0.5, out_dtype, True, None, None, True)
-            arguments = (values.to(dtype), times, targets, *options)
+            options = {"scale": scale, "max_gap": 0.5, "out_dtype": out_dtype}
+            arguments = read_resample(
+                values.to(dtype), times, targets, return_valid=True, **options
+            )
             # torch's look at the schema multiplies, which it cannot in these dtypes.
             utils = ("test_faketensor", "test_autograd_registration", "test_aot_dispatch_dynamic")
             op = torch.ops.robocache.resample.default

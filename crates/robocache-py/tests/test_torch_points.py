@@ -14,6 +14,15 @@ import robocache as rc
 from cases_clouds import GRID
 from helpers import assert_same_bits, can_compile
 from refusal import assert_refused
+from robocache._torch_points import (
+    read_crop_box,
+    read_farthest_points,
+    read_group_points,
+    read_transform_points,
+    read_unproject,
+    read_voxelize,
+)
+from robocache._torch_points import read_gather_voxels as read_gather
 from torch_clouds import BOX, CAMERA, POSE, SIZES, cloud, images
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
@@ -95,52 +104,52 @@ def op_calls(device: str, requires_grad: bool):
     (depth,) = images(device)
     pose, camera = torch.tensor(POSE, device=device), torch.tensor(CAMERA, device=device)
     with torch.no_grad():
-        groups = torch.ops.robocache.group_points(points, lengths, *SIZES, None, None, None, True)
-    groups = [groups[part] for part in (0, 1, 2, 5)]
+        groups = torch.ops.robocache.group_points(
+            *read_group_points(points, lengths=lengths, **GRID)
+        )
+    parts = [groups[part] for part in (0, 1, 2, 5)]
     kept = features.detach()
     shape = list(features.shape)
     grad, rows = torch.rand(3, 8, 8, 8, 4, device=device), torch.rand(70, 4, device=device)
-    end = None, None, True
+    no_image = None, None, 0.0
     for reduce in ("sum", "mean", "max", "min"):
         read = kept if reduce in ("max", "min") else None
-        for flags in ((False, False), (True, True)):
-            yield (
-                "voxelize",
-                (points, features, lengths, *SIZES, reduce, None, 0.5, *flags, *end),
-            )
-        shared = points[0], features, None, *SIZES, reduce, torch.float64, 0.0, False, True, *end
-        yield "voxelize", shared
-        yield "gather_voxels", (points, features, *groups, 70, *SIZES, reduce, None, None)
+        for flag in (False, True):
+            flags = {"return_counts": flag, "return_dropped": flag, "fill": 0.5}
+            given = read_voxelize(points, features, lengths=lengths, reduce=reduce, **flags, **GRID)
+            yield "voxelize", given
+        options = {"reduce": reduce, "dtype": torch.float64, "return_dropped": True}
+        yield "voxelize", read_voxelize(points[0], features, **options, **GRID)
+        yield "gather_voxels", read_gather(points, features, groups, 70, reduce=reduce, **GRID)
         if requires_grad:
-            given = grad, points, read, lengths, shape, torch.float32, *SIZES, reduce
+            given = grad, points, *no_image, read, lengths, shape, torch.float32, *SIZES, reduce
             yield "voxelize_backward", given
-            given = rows, points, read, *groups, shape, torch.float32, reduce
+            given = rows, read, *parts, list(points.shape[:2]), shape, torch.float32, reduce
             yield "gather_voxels_backward", given
     if requires_grad:
         return
     for reduce in ("occupancy", "count"):
-        yield (
-            "voxelize",
-            (points[0], None, None, *SIZES, reduce, None, 0.0, True, True, *end),
-        )
+        flags = {"return_counts": True, "return_dropped": True}
+        yield "voxelize", read_voxelize(points[0], reduce=reduce, **flags, **GRID)
     # A point in each cell: what lies behind the last group is unspecified, and differs.
     alone = torch.cartesian_prod(*[torch.arange(8.0, device=device) / 4 + 0.1] * 3)
-    yield "group_points", (alone[:510].view(3, 170, 3), lengths * 0 + 170, *SIZES, None, *end)
-    yield "group_points", (alone, None, *SIZES, 512, *end)
-    half = features.half()
-    yield "gather_voxels", (points, half, *groups, 9, *SIZES, "occupancy", None, 2)
+    full = lengths * 0 + 170
+    yield "group_points", read_group_points(alone[:510].view(3, 170, 3), lengths=full, **GRID)
+    yield "group_points", read_group_points(alone, max_voxels=512, **GRID)
+    hard = {"reduce": "occupancy", "max_points": 2}
+    yield "gather_voxels", read_gather(points, features.half(), groups, 9, **hard, **GRID)
     for given in (points, points[0], points.double()):
-        yield "transform_points", (given, pose, None)
-        yield "transform_points", (given, torch.eye(4, device=device).expand(3, 4, 4), None)
-    yield "crop_box", (points, lengths, *map(list, BOX), False, None, True)
-    yield "crop_box", (points[0], None, *map(list, BOX), False, None, True)
+        for at in (pose, torch.eye(4, device=device).expand(3, 4, 4)):
+            yield "transform_points", read_transform_points(given, at)
+    yield "crop_box", read_crop_box(points, *BOX, lengths=lengths)
+    yield "crop_box", read_crop_box(points[0], *BOX)
     # All of it: opcheck takes NaN for a difference.
-    yield "crop_box", (points, None, [-9.0] * 3, [9.0] * 3, True, None, True)
+    yield "crop_box", read_crop_box(points, [-9.0] * 3, [9.0] * 3, compact=True)
     depth, cameras = depth.abs() + 0.1, torch.eye(3, device=device).expand(3, 3, 3)
-    yield "unproject", (depth, camera, pose, 1.0, True, None)
-    yield "unproject", (depth[0], cameras, None, 1.0, False, None)
-    yield "farthest_points", (points, lengths, 5, 1, None, True)
-    yield "farthest_points", (points[0], None, 0, 0, None, True)
+    yield "unproject", read_unproject(depth, camera, pose, 1.0, return_valid=True)
+    yield "unproject", read_unproject(depth[0], cameras, None, 1.0)
+    yield "farthest_points", read_farthest_points(points, 5, 1, lengths=lengths)
+    yield "farthest_points", read_farthest_points(points[0], 0, 0)
 
 
 @pytest.mark.parametrize("requires_grad", [False, True])

@@ -87,6 +87,20 @@ impl Error {
         Self::new(ErrorKind::InvalidArgument, message).argument(argument)
     }
 
+    /// For a name that is none of the known ones: lists these, and points at the one that was probably meant. `kind` is
+    /// what they are, such as "streams".
+    #[cold]
+    pub fn no_such<'a>(
+        argument: impl Into<Cow<'static, str>>,
+        kind: &str,
+        given: &str,
+        known: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        let known: Vec<_> = known.into_iter().collect();
+        let meant = did_you_mean(given, known.iter().copied());
+        Self::invalid(argument, format!("there is no {given:?}; the {kind} are {}{meant}", known.join(", ")))
+    }
+
     /// Shorthand for something that is not implemented, about a named argument.
     #[cold]
     pub fn unsupported(argument: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
@@ -219,6 +233,29 @@ macro_rules! ensure {
     };
 }
 
+/// `; did you mean "linear"?` for a name that resembles a known one, else nothing.
+#[cold]
+pub fn did_you_mean<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    // Names are short; a text of megabytes is no slip of the finger.
+    const LONGEST: usize = 128;
+    if given.is_empty() || given.len() > LONGEST {
+        return String::new();
+    }
+    let lower = given.to_lowercase();
+    let distance = |name: &str| {
+        let name = name.to_lowercase();
+        // Of dotted names people often write the last part only.
+        let is_end = name.strip_suffix(&lower).is_some_and(|front| front.ends_with(['.', '/', '_']));
+        if is_end { 0 } else { strsim::osa_distance(&lower, &name) }
+    };
+    let most = (given.chars().count() / 3).max(1);
+    let nearest = known.into_iter().map(|name| (distance(name), name)).min_by_key(|(distance, _)| *distance);
+    match nearest {
+        Some((distance, name)) if distance <= most => format!("; did you mean {name:?}?"),
+        _ => String::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -269,5 +306,19 @@ mod tests {
         let error = Error::new(ErrorKind::FileError, "cannot open").caused_by(std::io::Error::other("EIO"));
         assert_eq!(error.to_string(), "cannot open: EIO");
         assert!(std::error::Error::source(&error).is_some());
+    }
+
+    #[test]
+    fn a_name_that_resembles_another_is_pointed_at() {
+        let streams = ["observation.state", "action", "observation.images.top"];
+        for (given, meant) in [("state", "observation.state"), ("acton", "action"), ("Action", "action")] {
+            let text = Error::no_such("stream", "streams", given, streams).to_string();
+            assert!(text.ends_with(&format!("; did you mean {meant:?}?")), "{text}");
+        }
+        let text = Error::no_such("stream", "streams", "gripper", streams).to_string();
+        assert!(text.ends_with("the streams are observation.state, action, observation.images.top"), "{text}");
+        assert_eq!(did_you_mean(&"a".repeat(1 << 20), streams), "");
+        assert_eq!(did_you_mean("", streams), "");
+        assert_eq!(did_you_mean("x", []), "");
     }
 }

@@ -29,7 +29,7 @@ mod run;
 pub mod tensor;
 
 pub use cpu::{Memory, features as cpu_features, threads as cpu_threads};
-pub use error::{Error, ErrorKind, Result, printable, shown_path};
+pub use error::{Error, ErrorKind, Result, did_you_mean, printable, shown_path};
 pub use run::{Context, Op, OutputSpec, Outputs, Prepared, prepare, run};
 pub use tensor::{DType, Device, Element, Layout, MAX_RANK, Tensor, TensorMut, TensorRef};
 

@@ -1,5 +1,5 @@
 //! Bad tensors and bad data: a typed error that names the argument, and the next good call works.
-//! Numbers are those of the project's list of faults (TESTING.md); Python tests hold the rest.
+//! Numbers are those of docs/faults.md; Python tests hold the rest.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

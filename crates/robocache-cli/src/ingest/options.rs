@@ -103,7 +103,7 @@ fn method(text: &str) -> Result<(String, Vec<Span>)> {
     let parts = text.rsplit_once('=').filter(|(key, _)| !key.is_empty());
     let (key, spans) = parts.ok_or_else(|| Error::invalid("--method", format!("expected KEY=NAME, got {text:?}")))?;
     if !spans.contains(':') {
-        let all = Span { method: interpolation(spans)?, start: 0, end: usize::MAX };
+        let all = Span { method: Interpolation::from_name("--method", spans)?, start: 0, end: usize::MAX };
         return Ok((key.to_owned(), vec![all]));
     }
     Ok((key.to_owned(), spans.split(',').map(span).collect::<Result<_>>()?))
@@ -119,14 +119,7 @@ fn span(text: &str) -> Result<Span> {
     };
     let (name, start, end) =
         parse().ok_or_else(|| Error::invalid("--method", format!("expected NAME:FIRST-LAST, got {text:?}")))?;
-    Ok(Span { method: interpolation(name)?, start, end })
-}
-
-fn interpolation(name: &str) -> Result<Interpolation> {
-    Interpolation::from_name(name).ok_or_else(|| {
-        let known = Interpolation::ALL.map(Interpolation::name).join(", ");
-        Error::invalid("--method", format!("expected one of {known}, got {name:?}"))
-    })
+    Ok(Span { method: Interpolation::from_name("--method", name)?, start, end })
 }
 
 /// Height and width.

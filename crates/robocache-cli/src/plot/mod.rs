@@ -1,7 +1,5 @@
-//! Pictures: rectangles and text, saved as SVG or PNG.
+//! Pictures: rectangles and text, saved as SVG.
 
-mod font;
-mod png;
 mod save;
 mod svg;
 
@@ -9,9 +7,6 @@ pub(crate) use self::save::Target;
 
 /// Red, green, blue.
 pub(crate) type Colour = [u8; 3];
-
-/// Pixels of a PNG per unit of a scene.
-const SCALE: u32 = 2;
 
 /// A picture in units of half a line of small text, from the top left.
 #[derive(Debug)]
@@ -42,7 +37,7 @@ pub(crate) enum Shape {
     },
 }
 
-/// Letters all have the same width.
+/// Letters of a size all have the same width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Size {
     Small,
@@ -52,14 +47,9 @@ pub(crate) enum Size {
 impl Size {
     /// Units from letter to letter.
     pub(crate) const fn advance(self) -> u32 {
-        self.pixels() * font::ADVANCE / SCALE
-    }
-
-    /// Pixels per dot of the bitmap font.
-    const fn pixels(self) -> u32 {
         match self {
-            Self::Small => 2,
-            Self::Large => 3,
+            Self::Small => 6,
+            Self::Large => 9,
         }
     }
 }
@@ -70,15 +60,4 @@ pub(crate) enum Anchor {
     Start,
     Middle,
     End,
-}
-
-impl Anchor {
-    /// Where a text of this width starts, seen from its place.
-    fn offset(self, width: f64) -> f64 {
-        match self {
-            Self::Start => 0.0,
-            Self::Middle => -width / 2.0,
-            Self::End => -width,
-        }
-    }
 }

@@ -7,33 +7,21 @@ use std::path::{Path, PathBuf};
 
 use robocache::{Error, ErrorKind, Result};
 
-use super::{Scene, png, svg};
+use super::{Scene, svg};
 
-#[derive(Debug, Clone, Copy)]
-enum Format {
-    Png,
-    Svg,
-}
-
-/// A file to save a picture to, in the format of its name.
+/// A file to save a picture to.
 #[derive(Debug)]
 pub(crate) struct Target {
     path: PathBuf,
-    format: Format,
 }
 
 impl Target {
     pub(crate) fn new(path: &Path) -> Result<Self> {
-        let extension = path.extension().and_then(OsStr::to_str).map(str::to_lowercase);
-        let format = match extension.as_deref() {
-            Some("png") => Format::Png,
-            Some("svg") => Format::Svg,
-            _ => {
-                let text = "expected a file that ends in .png or .svg";
-                return Err(Error::new(ErrorKind::InvalidArgument, text).path(path));
-            }
-        };
-        let target = Self { path: path.to_path_buf(), format };
+        let is_svg = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("svg"));
+        if !is_svg {
+            return Err(Error::new(ErrorKind::InvalidArgument, "expected a file that ends in .svg").path(path));
+        }
+        let target = Self { path: path.to_path_buf() };
         if path.is_dir() {
             return Err(Error::new(ErrorKind::FileError, "cannot save: it is a folder").path(path));
         }
@@ -54,17 +42,14 @@ impl Target {
 
     /// Writes beside the target and renames, so that no reader sees half of it.
     pub(crate) fn save(&self, scene: &Scene) -> Result<()> {
-        let bytes = match self.format {
-            Format::Png => png::write(scene)?,
-            Format::Svg => svg::write(scene).into_bytes(),
-        };
+        let text = svg::write(scene);
         let mut name = OsStr::new(".").to_owned();
         name.push(self.path.file_name().unwrap_or_default());
         name.push(format!(".{}.tmp", std::process::id()));
         let temporary = self.folder().join(name);
         let write = || {
             let mut file: File = OpenOptions::new().write(true).create(true).truncate(true).open(&temporary)?;
-            file.write_all(&bytes)?;
+            file.write_all(text.as_bytes())?;
             file.sync_all()?;
             std::fs::rename(&temporary, &self.path)
         };
@@ -82,11 +67,11 @@ mod tests {
 
     #[test]
     fn only_known_names_are_taken() {
-        for name in ["a.jpg", "a", "png", ".png", "a.png.gz"] {
+        for name in ["a.png", "a", "svg", ".svg", "a.svg.gz"] {
             let error = Target::new(Path::new(name)).unwrap_err();
-            assert_eq!(error.to_string(), format!("expected a file that ends in .png or .svg ({name})"));
+            assert_eq!(error.to_string(), format!("expected a file that ends in .svg ({name})"));
         }
-        assert!(Target::new(Path::new("a.PNG")).is_ok() && Target::new(Path::new("./a.b.svg")).is_ok());
+        assert!(Target::new(Path::new("a.SVG")).is_ok() && Target::new(Path::new("./a.b.svg")).is_ok());
         let error = Target::new(Path::new("no/where/a.svg")).unwrap_err();
         assert_eq!(error.to_string(), "cannot save: there is no such folder (no/where)");
     }

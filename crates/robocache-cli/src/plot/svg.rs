@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Anchor, Colour, SCALE, Scene, Shape, font};
+use super::{Anchor, Colour, Scene, Shape};
 
 /// Letters of the usual fonts with equal widths are this wide, as a part of their size.
 const LETTER: f64 = 0.6;
@@ -36,7 +36,7 @@ pub(super) fn write(scene: &Scene) -> String {
                     "<text x=\"{}\" y=\"{}\" font-size=\"{}\" fill=\"{}\"{anchor}>{}</text>",
                     number(*x),
                     number(*y),
-                    number(f64::from(size.pixels() * font::ADVANCE) / f64::from(SCALE) / LETTER),
+                    number(f64::from(size.advance()) / LETTER),
                     hex(*colour),
                     escape(letters)
                 )

@@ -12,9 +12,9 @@ use super::layout::{
 };
 use super::shard::Shard;
 use super::{Cache, Manifest, SHARDS, unit_name};
+use crate::files::open_regular;
 use crate::limits::{corrupt, guarded};
 use crate::model::Kind;
-use crate::source::open_regular;
 
 /// Episodes that are read of a cache.
 const EPISODES: usize = 8;

@@ -14,8 +14,8 @@ use robocache::Result;
 use super::blocks::{BLOCK, Summed, Verified};
 use super::footer::{Footer, footer_start, map, read_batch};
 use super::layout::{Plan, UnitManifest};
+use crate::files::open_regular;
 use crate::limits::{corrupt, guarded};
-use crate::source::open_regular;
 
 /// Columns before those of the streams.
 const FIXED: usize = 6;

@@ -7,22 +7,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use robocache::{Error, ErrorKind, Result};
 
+use super::done::{read_done, read_planned, unit_folder};
 use super::fs::{Folder, Fs, Lock, Os, TEMPORARY};
 use super::index::Index;
 use super::layout::{
     CachedSource, CachedStream, FORMAT, MANIFEST, PLAN, Plan, SHARDS, Skipped, UNIT, Unit, UnitManifest, VERSION,
-    parse_json, read_file, to_json,
+    to_json,
 };
 use super::manifest::{DoneUnit, Manifest};
 use super::plan::{IngestOptions, has_changed};
 use super::stats::{StreamStats, Summary};
-use super::unit::{Work, remove_unit, unit_folder};
+use super::unit::remove_unit;
+use super::work::Work;
 use crate::Limits;
 use crate::check::work::all;
+use crate::dataset::Dataset;
+use crate::files::{ensure_path, is_lasting, list, look};
 use crate::findings::Progress;
 use crate::limits::corrupt;
-use crate::model::Dataset;
-use crate::source::{ensure_path, is_lasting, list, look};
 
 /// What an ingest did.
 #[derive(Debug, Clone, PartialEq)]
@@ -427,37 +429,4 @@ fn merged_stats(out: &Path, streams: &[CachedStream], units: &[UnitManifest], at
         seen = true;
     }
     Ok(seen.then(|| all.summary()))
-}
-
-/// Reads the `unit.json` of a unit of the plan, and sums it up; `None` where the unit is not done.
-fn read_planned(plan: &Plan, out: &Path, unit: &Unit) -> Result<Option<(UnitManifest, u32)>> {
-    let path = unit_folder(out, unit).join(UNIT);
-    if look(&path)?.is_none() {
-        return Ok(None);
-    }
-    let bytes = read_file(&path)?;
-    let manifest: UnitManifest = parse_json(&path, &bytes)?;
-    if manifest.unit != *unit || manifest.key != plan.key(unit)? {
-        return Err(corrupt(&path, "the unit is not of this plan; the ingest of its source makes it anew"));
-    }
-    Ok(Some((manifest, crc32c::crc32c(&bytes))))
-}
-
-/// The same for who can do the unit again: one whose description is damaged, or of another plan, is
-/// not done.
-pub(super) fn read_done(plan: &Plan, out: &Path, unit: &Unit) -> Result<Option<(UnitManifest, u32)>> {
-    match read_planned(plan, out, unit) {
-        Err(error) if error.kind() == ErrorKind::CorruptData => Ok(None),
-        read => read,
-    }
-}
-
-/// Reads `unit.json`, whose checksum must be this one.
-pub(super) fn read_unit(folder: &Path, crc32c: u32) -> Result<UnitManifest> {
-    let path = folder.join(UNIT);
-    let bytes = read_file(&path)?;
-    if crc32c != crc32c::crc32c(&bytes) {
-        return Err(corrupt(&path, "its checksum is wrong"));
-    }
-    parse_json(&path, &bytes)
 }

@@ -13,9 +13,9 @@ use super::ingest::merge_on;
 use super::layout::{MANIFEST, PLAN, Plan, QUARANTINE, SHARDS, read_json, unit_name};
 use super::manifest::Manifest;
 use crate::check::work::{Stop, in_order};
+use crate::files::{ensure_path, look};
 use crate::findings::Progress;
 use crate::limits::file_error;
-use crate::source::{ensure_path, look};
 
 /// A part of a cache that cannot be trusted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -6,9 +6,9 @@ use std::path::{Component, Path, PathBuf};
 use robocache::{DType, Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::files::open_regular;
 use crate::limits::{corrupt, file_error};
 use crate::model::{Interpolation, Kind, Span, StreamInfo};
-use crate::source::open_regular;
 
 /// The version that is written. A reader knows this one and the one before.
 pub(crate) const VERSION: u32 = 1;

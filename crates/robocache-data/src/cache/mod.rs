@@ -1,10 +1,12 @@
 //! The cache: streams at their own rates, decoded once, laid out so that any window is one
 //! contiguous read. `docs/cache.md` is the format.
 //!
-//! `plan` decides what is to be done, `unit` does it, `ingest` has it done by all cores and puts
-//! the results together, `shard` is a stream's file, `index` the table of episodes.
+//! `plan` decides what is to be done, `unit` does one part of it (`work` is what it shares with `queue`, which
+//! encodes pictures), `ingest` runs units on all cores and merges the results. `shard` is a stream's file, `done` what
+//! a unit on disk says of itself, `index` the table of episodes.
 
 mod blocks;
+mod done;
 pub(crate) mod examine;
 mod footer;
 mod fs;
@@ -23,6 +25,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 mod unit;
+mod work;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -34,8 +37,8 @@ use self::index::Index;
 use self::layout::{MANIFEST, PLAN, SHARDS, UnitManifest, path_in, unit_name};
 use self::manifest::Manifest;
 use self::shard::{RowsRef, Shard};
+use crate::files::{ensure_path, look};
 use crate::limits::corrupt;
-use crate::source::{ensure_path, look};
 
 pub use self::index::CachedEpisode;
 pub use self::ingest::{IngestReport, ingest, merge, plan, process_unit};
@@ -122,10 +125,10 @@ impl Cache {
     /// As [`Cache::stream`], with the argument that the name was given in.
     pub(crate) fn find(&self, name: &str, argument: &'static str) -> Result<usize> {
         let streams = self.streams();
-        streams.iter().position(|stream| stream.name == name).ok_or_else(|| {
-            let names: Vec<_> = streams.iter().map(|stream| &*stream.name).collect();
-            Error::invalid(argument, format!("there is no {name:?}; the streams are {}", names.join(", ")))
-        })
+        streams
+            .iter()
+            .position(|stream| stream.name == name)
+            .ok_or_else(|| Error::no_such(argument, "streams", name, streams.iter().map(|stream| &*stream.name)))
     }
 
     /// Statistics of the streams with numbers or pictures, by name.
@@ -282,7 +285,7 @@ impl Cache {
         if let Some(open) = slot.get() {
             return Ok(open);
         }
-        let manifest = ingest::read_unit(&self.folder(unit), *sum)?;
+        let manifest = done::read_unit(&self.folder(unit), *sum)?;
         let shards = self.manifest.streams.iter().map(|_| OnceLock::new()).collect();
         Ok(slot.get_or_init(|| OpenUnit { manifest, shards }))
     }

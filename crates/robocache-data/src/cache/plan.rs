@@ -5,9 +5,10 @@ use std::path::Path;
 use robocache::{DType, Error, ErrorKind, Result, ensure, shown_path};
 
 use super::layout::{CachedSource, CachedStream, Encoding, FORMAT, Plan, Skipped, Unit, VERSION, whole};
+use crate::dataset::Dataset;
+use crate::files::is_lasting;
 use crate::findings::Finding;
-use crate::model::{Dataset, Interpolation, Kind, Span, StreamInfo, Values, ensure_spans, ensure_whole};
-use crate::source::is_lasting;
+use crate::model::{Interpolation, Kind, Span, StreamInfo, Values, ensure_spans, ensure_whole};
 
 /// Bytes that the largest stream of a unit should take: few enough files for any number of maps,
 /// small enough to be done again after a crash.
@@ -366,12 +367,9 @@ fn stream(
 fn ensure_methods(chosen: &[(usize, &StreamInfo, Choice)], options: &IngestOptions) -> Result<()> {
     let names: Vec<&str> = chosen.iter().map(|(_, info, choice)| choice.to.as_deref().unwrap_or(&info.name)).collect();
     for (name, _) in &options.methods {
-        ensure!(
-            names.contains(&name.as_str()),
-            "methods",
-            "there is no {name:?}; the streams are {}",
-            names.join(", ")
-        );
+        if !names.contains(&name.as_str()) {
+            return Err(Error::no_such("methods", "streams", name, names));
+        }
     }
     Ok(())
 }
@@ -397,11 +395,8 @@ fn chosen<'d>(dataset: &'d Dataset, options: &IngestOptions) -> Result<Vec<(usiz
     };
     let find = |choice: &Choice| {
         let found = all.iter().enumerate().find(|(_, info)| info.name == choice.from);
-        let (place, info) = found.ok_or_else(|| {
-            let names: Vec<_> = all.iter().map(|info| &*info.name).collect();
-            let text = format!("there is no {:?}; the streams are {}", choice.from, names.join(", "));
-            Error::invalid("streams", text)
-        })?;
+        let (place, info) = found
+            .ok_or_else(|| Error::no_such("streams", "streams", &choice.from, all.iter().map(|info| &*info.name)))?;
         Ok((place, info, choice.clone()))
     };
     wanted.iter().map(find).collect()

@@ -12,7 +12,7 @@ use super::jpeg::{JpegEncoder, Planes, halves};
 use super::layout::{CachedStream, Encoding};
 use super::pictures::{Chroma, encode_jpeg, resize, resize_depth};
 use super::stats::StreamStats;
-use super::unit::{Open, Told, Work};
+use super::work::{Open, Told, Work};
 use crate::check::work::all;
 use crate::findings::Progress;
 use crate::frames::Frames;

@@ -21,8 +21,8 @@ use super::blocks::{BLOCK, Summed, Verified};
 use super::footer::{Footer, TAIL, batch_bytes, footer_start, map, read_batch};
 use super::fs::{FileOut, Fs};
 use super::layout::{CachedStream, Encoding, ShardFile, path_in};
+use crate::files::open_regular;
 use crate::limits::{corrupt, file_error, guarded};
-use crate::source::open_regular;
 
 /// Buffers start at multiples of this, as direct uploads want it.
 const ALIGNMENT: usize = 64;

@@ -1,49 +1,24 @@
 //! The work on one unit: its episodes, read from the source and written into shards.
 
 use std::cell::Cell;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use half::{bf16, f16};
 use robocache::{DType, Error, ErrorKind, Result, Tensor};
 
+use super::done::{read_done, unit_folder};
 use super::fs::{FileOut, Folder, Fs};
-use super::ingest::read_done;
 use super::layout::{
-    CachedSource, CachedStream, Encoding, FORMAT, Plan, SHARDS, Skipped, UNIT, Unit, UnitEpisode, UnitManifest,
-    VERSION, to_json,
+    CachedStream, Encoding, FORMAT, SHARDS, Skipped, UNIT, Unit, UnitEpisode, UnitManifest, VERSION, to_json,
 };
 use super::queue::{Outcome, Part, write_groups};
 use super::shard::ShardWriter;
 use super::stats::StreamStats;
+use super::work::{Open, Told, Work};
 use crate::check::values::errors;
+use crate::files::{cause, is_lasting, look};
 use crate::limits::file_error;
-use crate::model::{Dataset, Kind, Samples, Values};
-use crate::source::{cause, is_lasting, look};
-
-/// Everything that the work on a unit needs.
-#[derive(Clone, Copy)]
-pub(crate) struct Work<'a> {
-    pub(crate) root: &'a Path,
-    pub(crate) fs: &'a dyn Fs,
-    pub(crate) plan: &'a Plan,
-    pub(crate) source: &'a CachedSource,
-    pub(crate) dataset: &'a Dataset,
-    pub(crate) strict: bool,
-    /// How many threads it may use: those that are not busy with other units.
-    pub(crate) threads: usize,
-    /// Told of frames that are done.
-    pub(crate) progress: &'a (dyn Fn(u64) + Sync),
-    pub(crate) interrupted: &'a (dyn Fn() -> bool + Sync),
-}
-
-/// A file of the unit while it is written.
-pub(super) struct Open<'a> {
-    pub(super) stream: &'a CachedStream,
-    /// The stream's place in the source.
-    from: usize,
-    pub(super) writer: ShardWriter,
-    pub(super) stats: Option<StreamStats>,
-}
+use crate::model::{Kind, Samples, Values};
 
 /// What becomes of an episode.
 struct Episode {
@@ -52,28 +27,6 @@ struct Episode {
     /// Of its pictures, for each file: they count only if the episode is taken.
     stats: Vec<Option<StreamStats>>,
     failure: Option<Error>,
-}
-
-/// Tells of frames as they are done: pictures take the time where there are some.
-pub(super) struct Told<'a> {
-    progress: &'a (dyn Fn(u64) + Sync),
-    /// Files of pictures: a frame is done with its picture of the last.
-    cameras: u64,
-    pictures: Cell<u64>,
-    frames: Cell<u64>,
-}
-
-impl Told<'_> {
-    pub(super) fn pictures(&self, count: u64) {
-        self.pictures.set(self.pictures.get() + count);
-        self.up_to(self.pictures.get() / self.cameras.max(1));
-    }
-
-    fn up_to(&self, frames: u64) {
-        let more = frames.saturating_sub(self.frames.get());
-        self.frames.set(self.frames.get() + more);
-        (self.progress)(more);
-    }
 }
 
 impl Episode {
@@ -434,9 +387,4 @@ pub(crate) fn remove_unit(fs: &dyn Fs, shards: &Folder<'_>, unit: &Unit) -> Resu
     let aside = shards.temporary(&unit.folder());
     let removed = fs.rename(&folder, &aside).and_then(|()| fs.remove(&aside));
     removed.map_err(|error| file_error(&folder, "cannot remove the unit", error))
-}
-
-/// Where a unit that is done lies.
-pub(crate) fn unit_folder(root: &Path, unit: &Unit) -> PathBuf {
-    root.join(SHARDS).join(unit.folder())
 }

@@ -183,7 +183,7 @@ mod tests {
         };
         let error = in_order(100, &progress, &wait, &mut |_, ()| {}).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Interrupted);
-        assert!(started.elapsed() < Duration::from_millis(500));
+        assert!(started.elapsed() < Duration::from_secs(5));
     }
 
     #[test]

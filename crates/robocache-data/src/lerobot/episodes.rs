@@ -12,11 +12,11 @@ use robocache::{DType, Error, ErrorKind, Result, Tensor};
 use super::info::{Info, Version};
 use super::root::Root;
 use crate::check::codes;
+use crate::files::look;
 use crate::findings::Finding;
 use crate::json::Json;
 use crate::limits::{Limits, corrupt};
 use crate::parquet::ParquetFile;
-use crate::source::look;
 
 /// Which file of a kind: `(chunk, file)`, in version 2 `(chunk, episode)`.
 pub(super) type FileId = (u64, u64);

@@ -28,12 +28,12 @@ use self::root::{Field, Root};
 use self::streams::LeftOut;
 use crate::Limits;
 use crate::check::{Code, codes};
+use crate::files::{is_denied, is_lasting, look};
 use crate::findings::{Checked, Finding, Level, Progress};
 use crate::json::Json;
 use crate::limits::corrupt;
-use crate::model::{EpisodeInfo, Kind, Samples, Source, StreamInfo};
+use crate::model::{EpisodeInfo, Format, Kind, Opened, Samples, Source, StreamInfo};
 use crate::parquet::{ParquetFile, Shared};
-use crate::source::{is_denied, is_lasting, look};
 use crate::video::VideoFile;
 
 /// Files whose metadata is kept: their indices are small, but a dataset has many.
@@ -56,14 +56,24 @@ pub(crate) struct LeRobot {
     videos: Recent<PathBuf, VideoFile>,
 }
 
+/// LeRobot v2.0, v2.1, v3.0 and GR00T's flavour.
+pub(crate) const FORMAT: Format = Format {
+    looks_like: "the folder of a LeRobot dataset, with meta/info.json in it",
+    recognises: is_dataset,
+    open: |path, limits| {
+        let (source, refusal) = open(path, limits)?;
+        Ok(Opened { source: Box::new(source), refusal })
+    },
+};
+
 /// Whether a folder looks like a LeRobot dataset; a folder that may not be looked into is an error.
-pub(crate) fn is_dataset(path: &Path) -> Result<bool> {
+fn is_dataset(path: &Path) -> Result<bool> {
     Ok(look(&path.join("meta/info.json"))?.is_some())
 }
 
 /// Opens a dataset by its metadata, and says why it should not be used, where its metadata
 /// contradicts itself.
-pub(crate) fn open(path: &Path, limits: &Limits) -> Result<(LeRobot, Option<Error>)> {
+fn open(path: &Path, limits: &Limits) -> Result<(LeRobot, Option<Error>)> {
     let root = Root { path: path.to_path_buf(), limits: *limits };
     let info = Info::read(&root)?;
     let episodes = Episodes::read(&root, &info)?;

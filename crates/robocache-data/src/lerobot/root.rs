@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use robocache::{Error, ErrorKind, Result};
 
 use crate::Limits;
+use crate::files::{RegularFile, list};
 use crate::limits::{corrupt, exceeds, file_error};
-use crate::source::{RegularFile, list};
 
 /// What file systems allow for one name.
 const MOST_NAME: usize = 255;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use robocache::{ErrorKind, Result};
 
-use crate::source::faults::{Fault, during};
+use crate::files::faults::{Fault, during};
 use crate::{Dataset, Level, Limits, Progress, Values};
 
 fn sample(name: &str) -> PathBuf {

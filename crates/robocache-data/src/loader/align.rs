@@ -1,28 +1,16 @@
 //! Steps that the engine computes: one call of its `fuse` for all streams of a window that need the same steps.
 
+use robocache::ops::Fuse;
 use robocache::ops::fuse::{MOST_STREAMS, Stream};
 use robocache::ops::resample::{Method, Methods};
-use robocache::ops::{Fuse, Resample};
-use robocache::{DType, Device, Error, ErrorKind, Layout, Result, TensorRef};
+use robocache::{DType, Error, ErrorKind, Result, TensorRef};
 
-use super::Windows;
-use super::batch::{Anchored, Work};
 use super::episodes::Rows;
 use super::gather::needed;
+use super::normal::numbers;
 use super::spec::{Key, lies_together};
-use crate::cache::{Cache, CachedStream, StreamStats, Summary, bytes_mut};
-
-/// A step of a window that the engine computes: it lies between samples, or its method has a normal form.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Wanted {
-    /// The window's place in its batch.
-    pub(super) window: usize,
-    pub(super) step: usize,
-    /// When: the stamp of a sample where the step is that sample.
-    pub(super) target: i64,
-    /// The sample at or before it.
-    pub(super) before: usize,
-}
+use super::window::{Anchored, Wanted, Work};
+use crate::cache::bytes_mut;
 
 /// The number of a key, and the steps that it still wants, in the order of windows.
 type Left<'w> = (usize, &'w [Wanted]);
@@ -54,19 +42,19 @@ pub(super) fn groups(keys: &[Key]) -> Vec<Group> {
     groups.into_iter().map(|(group, _)| group).collect()
 }
 
-impl Windows {
-    /// Computes steps of a group's streams; `wanted` has them for every key, in the order of windows. `write` is
+impl Group {
+    /// Computes the steps of its streams that `wanted` lists, for each of `keys`, in the order of windows. `write` is
     /// given the number of the key, the step, and the row as the cache would keep it.
     pub(super) fn align(
         &self,
-        group: &Group,
+        keys: &[Key],
         samples: &[Anchored<'_>],
         wanted: &[Vec<Wanted>],
         work: &Work<'_>,
         mut write: impl FnMut(usize, Wanted, &[u8]),
     ) -> Result<()> {
         let list = |&number: &usize| (number, wanted.get(number).map(Vec::as_slice).unwrap_or_default());
-        let mut left: Vec<Left<'_>> = group.keys.iter().map(list).collect();
+        let mut left: Vec<Left<'_>> = self.keys.iter().map(list).collect();
         let mut targets = Vec::new();
         loop {
             let together = next_call(&mut left);
@@ -78,11 +66,11 @@ impl Windows {
             targets.extend(places.iter().map(|place| place.target));
             let mut parts = Vec::with_capacity(together.len());
             for &(number, places) in &together {
-                let known = self.keys.get(number).zip(sample.view.rows.get(number));
+                let known = keys.get(number).zip(sample.view.rows.get(number));
                 let (key, &rows) = known.ok_or_else(|| Error::invalid("streams", "there is no such stream"))?;
                 parts.push(Part { number, name: &key.name, method: &key.method, row: key.row_bytes(), rows, places });
             }
-            blend(group.dtype, &targets, &parts, &mut write)?;
+            blend(self.dtype, &targets, &parts, &mut write)?;
         }
     }
 }
@@ -130,45 +118,6 @@ impl<'a> Part<'a> {
         let values = self.rows.values.get(start * self.row..end * self.row).ok_or_else(missing)?;
         Ok((numbers(values, self.row, dtype)?, TensorRef::from_slice(times, &[times.len()])?))
     }
-}
-
-/// The bytes of rows as numbers, `[rows, columns]`; of no bools, which a file may give other bytes.
-fn numbers(values: &[u8], row: usize, dtype: DType) -> Result<TensorRef<'_>> {
-    let count = values.len().checked_div(row).unwrap_or(0);
-    let layout = Layout::contiguous(&[count, row / dtype.size()], dtype)?;
-    // SAFETY: no more bytes than there are, borrowed for as long as the view; every pattern of them is a number.
-    unsafe { TensorRef::from_raw(values.as_ptr(), dtype, Device::Cpu, layout) }
-}
-
-/// Statistics of a stream's samples in the normal form of its methods, in which windows have them.
-pub(super) fn statistics(
-    cache: &Cache,
-    stream: &CachedStream,
-    methods: &Methods,
-    interrupted: &dyn Fn() -> bool,
-) -> Result<Summary> {
-    let place = cache.stream(&stream.name)?;
-    let dtype = stream.number_type().ok_or_else(|| Error::invalid("stream", "it holds text"))?;
-    let (mut stats, points) = StreamStats::of(stream);
-    for episode in 0..cache.len() {
-        if interrupted() {
-            return Err(Error::new(ErrorKind::Interrupted, "interrupted"));
-        }
-        let rows = cache.rows(episode, place)?;
-        // Stamps may come twice, but here every sample counts.
-        let clock: Vec<i64> = (0..).take(rows.times.len()).collect();
-        if clock.is_empty() {
-            continue;
-        }
-        let clock = TensorRef::from_slice(&clock, &[clock.len()])?;
-        let values = numbers(rows.values, stream.row_bytes(), dtype)?;
-        // A target at a stamp is that sample in its normal form.
-        let op = Resample { method: methods.clone(), check: false, ..Resample::new(values, clock, clock) };
-        for formed in robocache::run(&op)? {
-            stats.add_points(&formed, points)?;
-        }
-    }
-    Ok(stats.summary())
 }
 
 /// Aligns streams at the targets, one for each of their places.

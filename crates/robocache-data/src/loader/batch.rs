@@ -3,13 +3,13 @@
 use robocache::{DType, Error, ErrorKind, Result, Tensor};
 
 use super::Windows;
-use super::align::Wanted;
 use super::episodes::{Clock, Rows, Sample, View, look};
 use super::gather::{Place, find, pick, write_numbers};
 use super::pixels::write_pixels;
 use super::spec::{Anchor, Key, lies_together};
 use super::stamps::Times;
 use super::tasks::TASK_INDEX;
+use super::window::{Anchored, Wanted, Work};
 use crate::cache::{Encoding, bytes_mut};
 use crate::image::{Pixels, decode_image};
 
@@ -36,37 +36,6 @@ pub struct Batch {
 /// A column, what of it is padding, and the steps that the engine is to compute.
 type Filled = (Column, Tensor, Vec<Wanted>);
 
-/// How a batch is made.
-#[derive(Clone, Copy)]
-pub struct Work<'a> {
-    /// Asked before every sample and every picture: whether nobody wants the batch any more.
-    pub stop: &'a (dyn Fn() -> bool + Sync),
-    /// Threads that share the pictures.
-    pub threads: usize,
-}
-
-impl std::fmt::Debug for Work<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Work").field("threads", &self.threads).finish_non_exhaustive()
-    }
-}
-
-impl Work<'_> {
-    pub(super) fn check(&self) -> Result<()> {
-        if (self.stop)() { Err(Error::new(ErrorKind::Interrupted, "interrupted")) } else { Ok(()) }
-    }
-}
-
-/// A sample, and when it is.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Anchored<'w> {
-    sample: Sample,
-    pub(super) view: &'w View<'w>,
-    pub(super) time: i64,
-    /// Nanoseconds since the episode's first anchor.
-    since: i64,
-}
-
 impl Windows {
     /// Makes the batch of these samples.
     pub fn batch(&self, samples: &[Sample], work: &Work<'_>) -> Result<Batch> {
@@ -86,7 +55,7 @@ impl Windows {
             }
         }
         for group in &self.groups {
-            self.align(group, &samples, &wanted, work, |number, place, row| {
+            group.align(&self.keys, &samples, &wanted, work, |number, place, row| {
                 let (Some(key), Some(&column)) = (self.keys.get(number), places.get(number)) else { return };
                 if let Some((_, Column::Numbers(values))) = columns.get_mut(column) {
                     let size = key.width() * values.dtype().size();

@@ -1,27 +1,31 @@
 //! The loader: batches of windows, in an order that is a pure function of seed and epoch.
 //!
-//! `spec` is what the user asks for, `episodes` the samples that there are, `tasks` what they are
-//! about, `gather` and `batch` make windows with the help of `stamps`, `align` what lies between
-//! samples, `order` decides which sample comes when, `prefetch` has threads work ahead, `identity` tells whether a state fits.
+//! `spec` holds what the user asks for, `episodes` the samples, `tasks` what they are about.
+//! `batch` makes windows: `gather` copies samples, `align` computes what lies between them, `stamps` reads clocks.
+//! `order` decides which sample comes when, `prefetch` works ahead in threads, `identity` tells whether a saved
+//! state fits.
 
 mod align;
 mod batch;
 mod episodes;
 mod gather;
 mod identity;
+mod normal;
 mod order;
 mod pixels;
 mod prefetch;
 mod spec;
 mod stamps;
 mod tasks;
+mod window;
 
 use std::sync::Arc;
 
 use robocache::{Result, ensure};
 
-use self::align::{Group, groups, statistics};
+use self::align::{Group, groups};
 use self::episodes::{Selection, Views};
+use self::normal::statistics;
 use self::order::Mixture;
 use self::spec::{Key, keys, lateness, nanoseconds};
 use self::stamps::Stamps;
@@ -29,12 +33,13 @@ use self::tasks::Tasks;
 use crate::Limits;
 use crate::cache::{Cache, Summary};
 
-pub use self::batch::{Batch, Column, Work};
+pub use self::batch::{Batch, Column};
 pub use self::episodes::Sample;
 pub use self::identity::Identity;
 pub use self::order::Permutation;
 pub use self::prefetch::Prefetch;
 pub use self::spec::{Anchor, ImageType, Normalize, WindowOptions};
+pub use self::window::Work;
 
 /// Bytes of stamps that are kept as copies, where they do not lie together in the map.
 const STAMP_BYTES: usize = 64 << 20;

@@ -232,7 +232,7 @@ mod tests {
         let begun = Instant::now();
         assert_eq!(prefetch.next(&|| true).unwrap().unwrap_err().kind(), ErrorKind::Interrupted);
         drop(prefetch);
-        assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     }
 
     #[test]

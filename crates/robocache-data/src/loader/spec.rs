@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use robocache::ops::resample::{ColumnRange, Method, Methods};
 use robocache::{DType, Error, ErrorKind, Result, ensure};
 
-use super::align::statistics;
+use super::normal::statistics;
 use crate::cache::{Cache, CachedStream, Encoding, Summary};
 use crate::model::{Interpolation, Kind, Span, ensure_spans, ensure_whole};
 

@@ -4,38 +4,11 @@ use std::cell::Cell;
 use std::io::Read;
 use std::path::Path;
 
-use robocache::{Error, ErrorKind, Result};
+use robocache::Result;
 
-use super::pages::{Form, Page};
-use super::source::Reads;
+use super::pages::{Codec, Form, Page};
+use super::source::{Reads, grow};
 use crate::limits::{corrupt, guarded};
-
-/// How the bytes of pages are compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Codec {
-    None,
-    Snappy,
-    Gzip,
-    Zstd,
-}
-
-impl Codec {
-    /// The codec of a column, by its number in the footer.
-    pub(super) fn new(code: i32, column: &str, path: &Path) -> Result<Self> {
-        let name = match code {
-            0 => return Ok(Self::None),
-            1 => return Ok(Self::Snappy),
-            2 => return Ok(Self::Gzip),
-            6 => return Ok(Self::Zstd),
-            3 => "lzo",
-            4 => "brotli",
-            5 | 7 => "lz4",
-            _ => return Err(corrupt(path, format!("column {column:?} has the unknown codec {code}"))),
-        };
-        let text = format!("column {column:?} is compressed with {name}; snappy, zstd and gzip can be read");
-        Err(Error::new(ErrorKind::Unsupported, text).path(path))
-    }
-}
 
 /// Decompresses pages, with memory that is used again.
 #[derive(Default)]
@@ -145,19 +118,6 @@ fn check_crc(page: &Page, raw: &[u8], path: &Path) -> Result<()> {
         return Ok(());
     }
     Err(corrupt(path, format!("the page at byte {} has the checksum {:08x}, not {expected:08x}", page.at, crc.sum())))
-}
-
-/// Makes a buffer at least this long; what it holds is lost.
-pub(super) fn grow(buffer: &mut Vec<u8>, size: usize, path: &Path) -> Result<()> {
-    if buffer.len() < size {
-        buffer.clear();
-        buffer.try_reserve_exact(size).map_err(|error| {
-            let text = format!("cannot reserve {size} bytes for a page");
-            Error::new(ErrorKind::OutOfMemory, text).caused_by(error).path(path)
-        })?;
-        buffer.resize(size, 0);
-    }
-    Ok(())
 }
 
 /// Fills `out` and returns how many bytes there are, which is more than fit if the page lies.

@@ -11,7 +11,7 @@ use robocache::{Error, ErrorKind, Result};
 
 use super::schema::read_schema;
 use super::source::Reads;
-use super::thrift::{Fault, Kind, Parsed, Thrift, typed};
+use super::thrift::{Fault, Kind, Parsed, Thrift, fault_in, typed};
 use crate::Limits;
 use crate::limits::{corrupt, exceeds, guarded};
 
@@ -117,14 +117,6 @@ fn hint(reads: &Reads) -> &'static str {
          its rows cannot be recovered, so record the episode again or drop it from the dataset"
     } else {
         ""
-    }
-}
-
-/// A fault as an error that says where.
-pub(super) fn fault_in(path: &Path, what: &str, position: usize, fault: Fault) -> Error {
-    match fault {
-        Fault::Deep => exceeds(path, format!("{what}: {fault} at its byte {position}, max_depth is exceeded")),
-        _ => corrupt(path, format!("{what} is damaged: {fault} (at its byte {position})")),
     }
 }
 

@@ -39,10 +39,9 @@ use crate::Limits;
 use crate::limits::{corrupt, exceeds, guarded};
 use budget::Budget;
 use cache::Cache;
-use codec::Codec;
 use fast::Plan;
 use footer::RowGroup;
-use pages::{Column, Pages};
+use pages::{Codec, Column, Pages};
 use source::{Reads, Source};
 
 pub(crate) use cache::Shared;

@@ -1,13 +1,13 @@
 //! Pages: their headers, scanned before anything is reserved or decompressed for them.
 
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use robocache::{Error, ErrorKind, Result};
 
-use super::codec::Codec;
-use super::footer::{Chunk, fault_in};
+use super::footer::Chunk;
 use super::source::Reads;
-use super::thrift::{Fault, Kind, Parsed, Thrift, boolean, typed};
+use super::thrift::{Fault, Kind, Parsed, Thrift, boolean, fault_in, typed};
 use crate::Limits;
 use crate::limits::{corrupt, exceeds};
 
@@ -21,6 +21,33 @@ pub(super) const PLAIN: i32 = 0;
 pub(super) const PLAIN_DICTIONARY: i32 = 2;
 pub(super) const RLE: i32 = 3;
 pub(super) const RLE_DICTIONARY: i32 = 8;
+
+/// How the bytes of pages are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Codec {
+    None,
+    Snappy,
+    Gzip,
+    Zstd,
+}
+
+impl Codec {
+    /// The codec of a column, by its number in the footer.
+    pub(super) fn new(code: i32, column: &str, path: &Path) -> Result<Self> {
+        let name = match code {
+            0 => return Ok(Self::None),
+            1 => return Ok(Self::Snappy),
+            2 => return Ok(Self::Gzip),
+            6 => return Ok(Self::Zstd),
+            3 => "lzo",
+            4 => "brotli",
+            5 | 7 => "lz4",
+            _ => return Err(corrupt(path, format!("column {column:?} has the unknown codec {code}"))),
+        };
+        let text = format!("column {column:?} is compressed with {name}; snappy, zstd and gzip can be read");
+        Err(Error::new(ErrorKind::Unsupported, text).path(path))
+    }
+}
 
 /// How the parts of a page's body are laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,8 +10,7 @@ use parquet::errors::ParquetError;
 use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
 use robocache::Result;
 
-use super::footer::fault_in;
-use super::thrift::{Fault, Kind, Parsed, Thrift, boolean, typed};
+use super::thrift::{Fault, Kind, Parsed, Thrift, boolean, fault_in, typed};
 use crate::Limits;
 use crate::limits::{corrupt, exceeds};
 

@@ -8,9 +8,8 @@ use std::sync::Arc;
 
 use robocache::{Error, ErrorKind, Result};
 
-use super::codec::grow;
+use crate::files::RegularFile;
 use crate::limits::{corrupt, file_error};
-use crate::source::RegularFile;
 
 /// What tells a file from another with the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,4 +163,17 @@ impl Reads {
     pub(super) fn note_unpacked(&self, at: u64) {
         self.source.unpacked.lock().unwrap().push(at);
     }
+}
+
+/// Makes a buffer at least this long; what it holds is lost.
+pub(super) fn grow(buffer: &mut Vec<u8>, size: usize, path: &Path) -> Result<()> {
+    if buffer.len() < size {
+        buffer.clear();
+        buffer.try_reserve_exact(size).map_err(|error| {
+            let text = format!("cannot reserve {size} bytes for a page");
+            Error::new(ErrorKind::OutOfMemory, text).caused_by(error).path(path)
+        })?;
+        buffer.resize(size, 0);
+    }
+    Ok(())
 }

@@ -1,6 +1,12 @@
 //! A reader of the thrift compact protocol that trusts nothing: every length is compared with
 //! the bytes that remain, and skipping keeps its own stack instead of recursing.
 
+use std::path::Path;
+
+use robocache::Error;
+
+use crate::limits::{corrupt, exceeds};
+
 /// Why bytes are not what the protocol or the format asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
@@ -289,6 +295,14 @@ pub(super) fn boolean(kind: Kind) -> Parsed<bool> {
         Kind::True => Ok(true),
         Kind::False => Ok(false),
         _ => Err(Fault::Bad("a field has another type than the format gives it")),
+    }
+}
+
+/// A fault as an error that says where.
+pub(super) fn fault_in(path: &Path, what: &str, position: usize, fault: Fault) -> Error {
+    match fault {
+        Fault::Deep => exceeds(path, format!("{what}: {fault} at its byte {position}, max_depth is exceeded")),
+        _ => corrupt(path, format!("{what} is damaged: {fault} (at its byte {position})")),
     }
 }
 

@@ -9,8 +9,8 @@ use super::boxes::{Fields, Kind, bad, children, find, name, need};
 use super::codec::{SampleEntry, sample_entry};
 use super::fragments;
 use super::samples::{self, Sample};
+use crate::files::RegularFile;
 use crate::limits::{Limits, corrupt, exceeds, file_error};
-use crate::source::RegularFile;
 
 /// Top-level boxes that are looked at before a file is refused.
 const MAX_BOXES: usize = 1 << 20;

@@ -24,8 +24,8 @@ use robocache::{Context, Error, ErrorKind, Result};
 
 pub use ffmpeg::{Ffmpeg, search_ffmpeg_in};
 
+use crate::files::RegularFile;
 use crate::limits::{Limits, corrupt};
-use crate::source::RegularFile;
 use index::Edits;
 use samples::Sample;
 

@@ -13,7 +13,7 @@ from robocache._aliases import (
     resample_trajectories,
     resample_trajectories_chunked,
 )
-from robocache._cache import Cache
+from robocache._cache import Cache, open
 from robocache._core import (
     Dataset,
     Episode,
@@ -24,7 +24,7 @@ from robocache._core import (
     synchronize,
     warmup,
 )
-from robocache._data import Ingested, dataset, ingest, open
+from robocache._data import Ingested, dataset, ingest
 from robocache._errors import (
     CorruptData,
     DeviceLost,

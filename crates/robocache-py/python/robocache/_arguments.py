@@ -10,6 +10,8 @@ from typing import Any
 
 from robocache._errors import InvalidArgument
 
+Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+"""Where files are."""
 MOST = 2**31 - 1
 """Whole numbers up to here are accepted where nothing else bounds them."""
 
@@ -95,8 +97,18 @@ def one_of(argument: str, value: Any, known: Sequence[str], op: str = "Loader") 
     if not isinstance(value, str) or value not in known:
         *others, last = (f'"{name}"' for name in known)
         expected = f"{', '.join(others)} or {last}"
-        raise invalid(argument, f"expected {expected}, got {value!r}", op)
+        raise invalid(
+            argument, f"expected {expected}, got {value!r}{did_you_mean(value, known)}", op
+        )
     return value
+
+
+def did_you_mean(given: Any, known: Iterable[str]) -> str:
+    """`; did you mean 'jpeg'?` for a name that resembles a known one, else nothing."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(given, list(known), 1) if isinstance(given, str) else []
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def texts(argument: str, value: Any) -> list[str]:

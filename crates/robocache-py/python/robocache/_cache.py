@@ -5,14 +5,20 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from robocache import _arguments as arguments
 from robocache import _core
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from robocache._loader import Windows
+    from robocache._windows import Windows
 
 _PICTURES = ("image", "video", "depth")
+
+
+def open(path: arguments.Path) -> Cache:
+    """Opens a cache that `rc.ingest` made. Many processes can do so at once."""
+    return Cache(_core.open_cache(arguments.path("path", path, "open")))
 
 
 class Cache:
@@ -79,7 +85,7 @@ class Cache:
 
     def windows(self, **options: Any) -> Any:
         """The samples as a map-style dataset; the options of `rc.Loader` about windows."""
-        from robocache._loader import Windows
+        from robocache._windows import Windows
 
         return Windows(self, **options)
 
@@ -93,8 +99,6 @@ class Cache:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process opens it anew: maps are shared through the page cache anyway.
-        from robocache._data import open
-
         return open, (self.path,)
 
 

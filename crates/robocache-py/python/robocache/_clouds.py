@@ -31,7 +31,12 @@ class Grids:
         for key, grid in arguments.by_name("voxelize", voxelize):
             info = cache.streams.get(key)
             if info is None or info.kind != "point_cloud":
-                kind = "there is none of that name" if info is None else f"this is a {info.kind}"
+                near = arguments.did_you_mean(key, cache.streams)
+                kind = (
+                    f"there is none of that name{near}"
+                    if info is None
+                    else f"this is a {info.kind}"
+                )
                 raise invalid("voxelize", f"{key!r}: expected a stream of point clouds; {kind}")
             if key in normalized:
                 text = "normalize would move its points; voxelize takes them as they are"

@@ -8,6 +8,7 @@ from robocache._depth import DepthImage
 from robocache._stream import Stream as FusedStream
 
 __all__ = [
+    "METHODS",
     "Batches",
     "Cache",
     "CacheEpisode",
@@ -47,6 +48,7 @@ __all__ = [
 ]
 
 __version__: str
+METHODS: tuple[str, ...]
 
 class _HasDLPack(Protocol):
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...

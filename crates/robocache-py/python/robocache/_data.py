@@ -13,17 +13,14 @@ from typing import Literal
 
 from robocache import _arguments as arguments
 from robocache import _core
-from robocache._arguments import invalid, whole
-from robocache._cache import Cache
+from robocache._arguments import Path, invalid, whole
 from robocache._errors import FileError, InvalidArgument, Unsupported
 
-_Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
-
 # A dataset on a hub: owner and name.
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 
-def dataset(path: _Path) -> _core.Dataset:
+def dataset(path: Path) -> _core.Dataset:
     """Opens a dataset: a folder, or the name of one on the Hugging Face hub.
 
     LeRobot v2.0, v2.1 and v3.0 are read. Only the metadata is read here; episodes when asked for:
@@ -62,8 +59,8 @@ def _download(name: str) -> str:
 
 
 def ingest(
-    path: _Path,
-    out: _Path,
+    path: Path,
+    out: Path,
     *,
     streams: Iterable[str] | Mapping[str, str | Mapping[str, str]] | None = None,
     methods: Mapping[str, str | list[tuple[str, int, int]]] | None = None,
@@ -226,8 +223,3 @@ class _Bar:
         if self.drawn:
             sys.stderr.write("\r\033[K")
             sys.stderr.flush()
-
-
-def open(path: _Path) -> Cache:
-    """Opens a cache that `rc.ingest` made. Many processes can do so at once."""
-    return Cache(_core.open_cache(arguments.path("path", path, "open")))

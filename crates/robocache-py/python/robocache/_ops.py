@@ -9,11 +9,12 @@ calls asks first (`engine`). Here nothing imports torch, and other calls pay for
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from robocache import _core
-from robocache._arguments import only_named
+from robocache._arguments import only_named  # noqa: F401 - in the text that `_by_place` writes
 from robocache._stream import Stream
 
 if TYPE_CHECKING:
@@ -78,18 +79,6 @@ def _traceable(function: _Function) -> _Function:
     return call  # type: ignore[return-value]
 
 
-def _described_by(function: Callable[..., Any]) -> Callable[[_Function], _Function]:
-    """Gives a function of the package the name, the words and the signature of the engine's own."""
-
-    def describe(call: _Function) -> _Function:
-        call.__module__, call.__qualname__ = "robocache", function.__name__
-        call.__doc__ = function.__doc__
-        call.__wrapped__ = function  # type: ignore[attr-defined]
-        return call
-
-    return describe
-
-
 def engine(*tensors: Any) -> Any:
     """What computes a call with these tensors, the first of which is the data: `_core` or `_torch_ops`."""
     return _torch_ops() if _is_traced() or _core.torch_must_see(tensors) else _core
@@ -110,126 +99,41 @@ def wait_for(count: Any, most: int) -> int:
     return min(max(int(count), 0), most)
 
 
+def _by_place(function: _Function) -> _Function:
+    """As `_traceable`, for what is called for every batch. To hand on arguments one by one is quicker than to pack them,
+    and options have places, since Python looks the defaults of keyword-only ones up in a dictionary at each call; that
+    nobody uses the places is what `_named` watches over. Written as source text, as `dataclass` does it, from the
+    signature of the engine's function.
+    """
+    name, known = function.__name__, inspect.signature(function).parameters
+    options = [key for key, x in known.items() if x.kind is x.KEYWORD_ONLY]
+    places = [key for key in known if key not in options]
+    defaults = [f"{key}={known[key].default!r}" for key in options]
+    named = [f"{key}={key}" for key in options]
+    lines = f"""
+def {name}({", ".join([*places, "_named=...", *defaults])}):
+    if _named is not ...:
+        raise TypeError(only_named({name!r}, {len(places)}))
+    if not (_is_traced() and _joins_a_graph({places[0]}, out, stream)):
+        result = _core.{name}({", ".join(known)})
+        if result is not NotImplemented:
+            return result
+    return _torch_ops().{name}({", ".join([*places, *named])})
+"""
+    exec(lines, globals())
+    call: _Function = globals()[name]
+    call.__module__, call.__qualname__ = "robocache", name
+    call.__doc__ = function.__doc__
+    call.__wrapped__ = function  # type: ignore[attr-defined]
+    return call
+
+
 if not TYPE_CHECKING:
     farthest_points = _traceable(_core.farthest_points)
+    fuse = _by_place(_core.fuse)
+    resample = _by_place(_core.resample)
     transform_points = _traceable(_core.transform_points)
     unproject = _traceable(_core.unproject)
-
-    # These two are called for every batch, and to hand on arguments one by one is quicker than to pack them. Their options
-    # have places, since Python looks the defaults of keyword-only ones up in a dictionary at each call; that nobody uses
-    # the places is what `_named` watches over.
-
-    @_described_by(_core.resample)
-    def resample(
-        values,
-        times,
-        targets,
-        _named=...,
-        method="linear",
-        extrapolate="clamp",
-        lengths=None,
-        target_lengths=None,
-        max_gap=None,
-        scale=None,
-        out_dtype=None,
-        return_valid=False,
-        out=None,
-        device=None,
-        stream=None,
-        max_memory=None,
-        check=True,
-    ):
-        if _named is not ...:
-            raise TypeError(only_named("resample", 3))
-        if not (_is_traced() and _joins_a_graph(values, out, stream)):
-            result = _core.resample(
-                values,
-                times,
-                targets,
-                method,
-                extrapolate,
-                lengths,
-                target_lengths,
-                max_gap,
-                scale,
-                out_dtype,
-                return_valid,
-                out,
-                device,
-                stream,
-                max_memory,
-                check,
-            )
-            if result is not NotImplemented:
-                return result
-        return _torch_ops().resample(
-            values,
-            times,
-            targets,
-            method=method,
-            extrapolate=extrapolate,
-            lengths=lengths,
-            target_lengths=target_lengths,
-            max_gap=max_gap,
-            scale=scale,
-            out_dtype=out_dtype,
-            return_valid=return_valid,
-            out=out,
-            device=device,
-            stream=stream,
-            max_memory=max_memory,
-            check=check,
-        )
-
-    @_described_by(_core.fuse)
-    def fuse(
-        streams,
-        targets,
-        _named=...,
-        out_dtype=None,
-        extrapolate="clamp",
-        target_lengths=None,
-        return_valid=False,
-        return_age=False,
-        out=None,
-        device=None,
-        stream=None,
-        max_memory=None,
-        check=True,
-    ):
-        if _named is not ...:
-            raise TypeError(only_named("fuse", 2))
-        if not (_is_traced() and _joins_a_graph(streams, out, stream)):
-            result = _core.fuse(
-                streams,
-                targets,
-                out_dtype,
-                extrapolate,
-                target_lengths,
-                return_valid,
-                return_age,
-                out,
-                device,
-                stream,
-                max_memory,
-                check,
-            )
-            if result is not NotImplemented:
-                return result
-        return _torch_ops().fuse(
-            streams,
-            targets,
-            out_dtype=out_dtype,
-            extrapolate=extrapolate,
-            target_lengths=target_lengths,
-            return_valid=return_valid,
-            return_age=return_age,
-            out=out,
-            device=device,
-            stream=stream,
-            max_memory=max_memory,
-            check=check,
-        )
 
 
 __all__ = [

@@ -20,7 +20,9 @@ def chosen_weights(cache: Cache, weights: Mapping[str, float] | None) -> list[fl
     tags = [source["tag"] for source in cache.sources]
     unknown = set(given) - set(tags)
     if unknown:
-        raise invalid("weights", f"there is no {sorted(unknown)}; the sources are {tags}")
+        first = sorted(unknown)[0]
+        text = f"there is no {first!r}; the sources are {tags}"
+        raise invalid("weights", f"{text}{arguments.did_you_mean(first, tags)}")
     return [given.get(tag, 0.0) for tag in tags]
 
 

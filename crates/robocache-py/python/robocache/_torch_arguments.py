@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
+from robocache import _core
 from robocache._arguments import invalid, whole
 from robocache._errors import InvalidArgument, RoboCacheError, Unsupported
 
@@ -32,10 +33,10 @@ def _raise(error: type[RoboCacheError], text: str, op: str, argument: str) -> No
 _raise._torchdynamo_disable = True  # type: ignore[attr-defined]
 
 
-def as_tensor(given: Any, argument: str, op: str) -> Any:
+def as_tensor(argument: str, given: Any, op: str) -> Any:
     """Stamps, targets and lengths as a tensor; lists and arrays keep the type NumPy gives them."""
     if given is None or isinstance(given, Tensor):
-        return readable(given, argument, op)
+        return readable(argument, given, op)
     if torch.compiler.is_compiling():
         return _read(given)  # torch.compile says itself what it cannot trace
     try:
@@ -47,7 +48,7 @@ def as_tensor(given: Any, argument: str, op: str) -> Any:
     refuse(InvalidArgument, op, argument, text)
 
 
-def readable(given: Any, argument: str, op: str) -> Any:
+def readable(argument: str, given: Any, op: str) -> Any:
     """What torch would not lend the engine must not be taken for a trace, whose results hold nothing."""
     if given is None or torch.compiler.is_compiling():
         return given
@@ -106,14 +107,14 @@ def _is_torchs(array: Any) -> bool:
     return array.dtype.isnative and all(stride >= 0 for stride in array.strides)
 
 
-def as_factor(scale: Any, op: str, argument: str = "scale") -> Tensor | None:
+def as_factor(argument: str, scale: Any, op: str) -> Tensor | None:
     """A scale as a tensor; numbers stay on the host, beside data on any device."""
     if scale is None or isinstance(scale, Tensor):
-        known: Tensor | None = readable(scale, argument, op)
+        known: Tensor | None = readable(argument, scale, op)
         return known
     if isinstance(scale, (int, float)):
         return torch.tensor(float(scale), dtype=torch.float32)
-    found: Tensor = as_tensor(scale, argument, op)
+    found: Tensor = as_tensor(argument, scale, op)
     return found
 
 
@@ -131,13 +132,13 @@ _SHORT |= {"u8": "uint8", "i32": "int32", "i64": "int64"}
 _SHORT |= {"half": "float16", "float": "float32", "double": "float64"}
 
 
-def as_dtype(given: Any, op: str, argument: str = "out_dtype") -> torch.dtype | None:
+def as_dtype(argument: str, given: Any, op: str) -> torch.dtype | None:
     """A dtype of torch or NumPy, or the name of one."""
     if given is None or isinstance(given, torch.dtype):
         return given
     if given is float:  # Python's own, which is no dtype, has 64 bits, unlike torch's
         return torch.float64
-    name = _encodable(getattr(given, "__name__", str(given))).removeprefix("torch.")
+    name = encodable(getattr(given, "__name__", str(given))).removeprefix("torch.")
     full = _SHORT.get(name, name)
     found = getattr(torch, full, None)
     # torch knows some by other names, such as `long`, which the engine does not.
@@ -146,10 +147,10 @@ def as_dtype(given: Any, op: str, argument: str = "out_dtype") -> torch.dtype | 
     return found
 
 
-def as_flag(argument: str, given: Any, op: str, default: bool = False) -> bool:
-    """A switch."""
+def as_flag(argument: str, given: Any, op: str) -> bool | None:
+    """A switch; None stands for its default."""
     if given is None:
-        return default
+        return None
     if not _is_switch(given):
         text = f"expected True or False, got {type(given).__name__}"
         refuse(InvalidArgument, op, argument, text)
@@ -172,7 +173,7 @@ def as_data(argument: str, given: Any, op: str) -> Tensor:
         text = "expected a torch.Tensor where torch must see the call (gradients, torch.compile, "
         text = f"{text}modes, functorch), got {type(given).__name__}"
         refuse(InvalidArgument, op, argument, text)
-    tensor: Tensor = readable(given, argument, op)
+    tensor: Tensor = readable(argument, given, op)
     return tensor
 
 
@@ -184,14 +185,27 @@ def as_number(argument: str, given: Any, op: str) -> float:
     return found
 
 
-def as_fill(given: Any, op: str) -> tuple[float, str | None]:
-    """What empty cells hold: a number of a schema, or the digits of an integer, which that would round."""
+def as_fill(argument: str, given: Any, op: str) -> list[float]:
+    """What empty cells hold: nothing said, a number, or the halves of an integer, which a float would round."""
     if given is None:
-        return 0.0, None
+        return []
     whole = _index(given)
     if whole is not None and -(2**64) < whole < 2**64:
-        return 0.0, f"{int(whole)}"  # also one that torch.compile would keep open
-    return as_number("fill", given, op), None
+        high, low = divmod(known(whole), 2**32)
+        return [float(high), float(low)]
+    return [as_number(argument, given, op)]
+
+
+def fill_of(numbers: list[float]) -> float:
+    """The opposite of `as_fill`."""
+    if len(numbers) == 2:
+        return int(numbers[0]) * 2**32 + int(numbers[1])
+    return numbers[0] if numbers else 0
+
+
+def known(number: int) -> int:
+    """A whole number that torch.compile would keep open, as one that it knows."""
+    return int(f"{int(number)}")
 
 
 def _index(given: Any) -> int | None:
@@ -206,12 +220,7 @@ def _index(given: Any) -> int | None:
         return None
 
 
-def fill_of(number: float, digits: str | None) -> float:
-    """The opposite of `as_fill`."""
-    return number if digits is None else int(digits)
-
-
-def as_seconds(given: Any, op: str, argument: str = "max_gap") -> float | None:
+def as_seconds(argument: str, given: Any, op: str) -> float | None:
     """Seconds, or nothing; the engine looks at their bounds."""
     if given is None:
         return None
@@ -233,7 +242,7 @@ def _float(given: Any) -> float | None:
 
 
 def as_numbers(argument: str, given: Any, op: str) -> list[float]:
-    """Three numbers, or one; the engine counts them."""
+    """Three numbers, or one, as tensors, arrays and lists hold them; the engine counts them."""
     if isinstance(given, (int, float)) and not isinstance(given, bool):
         return [float(given)]
     try:
@@ -260,33 +269,33 @@ def as_sizes(argument: str, given: Any, op: str) -> list[int]:
         refuse(InvalidArgument, op, argument, f"expected three whole numbers, got {given!r}")
 
 
-def as_name(argument: str, given: Any, op: str, default: str | None = None) -> str:
-    """The name of a choice, which the engine knows; None means the default."""
-    if given is None and default is not None:
-        return default
+def as_name(argument: str, given: Any, op: str) -> str | None:
+    """The name of a choice, which the engine knows; None stands for the default."""
+    if given is None:
+        return None
     if not isinstance(given, str):
         refuse(InvalidArgument, op, argument, f"expected a name, got {type(given).__name__}")
-    return _encodable(given)
+    return encodable(given)
 
 
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
     """As a schema can hold it: half a surrogate pair, which no name has, becomes a question mark."""
     if torch.compiler.is_compiling():
         return text
     return text.encode(errors="replace").decode()
 
 
-def as_text(given: Any) -> str | None:
+def as_text(argument: str, given: Any, op: str) -> str | None:
     """What the engine reads as a text: devices and budgets."""
     if isinstance(given, int) and not isinstance(given, bool):
         return f"{int(given)}"  # also one that torch.compile would keep open
-    return None if given is None else _encodable(str(given))
+    return None if given is None else encodable(str(given))
 
 
-def as_device(given: Any, op: str) -> str | None:
+def as_device(argument: str, given: Any, op: str) -> str | None:
     """A device, also one alone in a list, as a text."""
     if not isinstance(given, (list, tuple)):
-        return as_text(given)
+        return as_text(argument, given, op)
     if len(given) > 1:
         text = "several devices are not implemented yet; pass one"
         refuse(Unsupported, op, "device", text)
@@ -296,25 +305,38 @@ def as_device(given: Any, op: str) -> str | None:
     if given[0] is None or isinstance(given[0], (list, tuple)):
         text = f"expected devices in a list, got {type(given[0]).__name__}"
         refuse(InvalidArgument, op, "device", text)
-    return as_text(given[0])
+    return as_text(argument, given[0], op)
 
 
-def name_of_method(method: Any, op: str, argument: str = "method") -> str:
-    """The method as a text, as a schema can hold it: `linear` or `linear:0:7,slerp:7:11`."""
-    if method is None:
-        return "linear"
-    if not isinstance(method, (list, tuple)):
-        return _plain_name(as_name(argument, method, op), op, argument)
-    parts = []
-    for item in method:
+METHODS: tuple[str, ...] = _core.METHODS
+_METHOD_NUMBERS = {name: number for number, name in enumerate(METHODS)}
+
+
+def as_method(argument: str, given: Any, op: str) -> list[int]:
+    """A method as numbers: its own, or three for each range of columns: the method's, its start and end."""
+    if given is None:
+        return [_METHOD_NUMBERS["linear"]]
+    if not isinstance(given, (list, tuple)):
+        return [_number_of_method(argument, given, op)]
+    packed = []
+    for item in given:
         if not _is_range(item):
             text = (
                 "expected (name, start, end) for a range of columns, with whole numbers from 0 on"
             )
             refuse(InvalidArgument, op, argument, f"{text}, got {item!r}")
         name, start, end = item
-        parts.append(f"{_plain_name(name, op, argument)}:{int(start)}:{int(end)}")
-    return ",".join(parts)
+        packed += [_number_of_method(argument, name, op), known(start), known(end)]
+    return packed
+
+
+def _number_of_method(argument: str, name: Any, op: str) -> int:
+    if not isinstance(name, str):
+        refuse(InvalidArgument, op, argument, f"expected a name, got {type(name).__name__}")
+    if name not in _METHOD_NUMBERS:
+        text = f'expected one of {", ".join(METHODS)}, got "{encodable(name)}"'
+        refuse(InvalidArgument, op, argument, text)
+    return _METHOD_NUMBERS[name]
 
 
 def _is_range(item: Any) -> bool:
@@ -323,40 +345,28 @@ def _is_range(item: Any) -> bool:
     return all((isinstance(x, int) or hasattr(x, "__index__")) and int(x) >= 0 for x in item[1:])
 
 
-def _plain_name(name: str, op: str, argument: str) -> str:
-    """A name that cannot be mistaken for ranges, which no method's is."""
-    if not name or ":" in name or "," in name:
-        text = f'expected the name of a method, such as linear, got "{name}"'
-        refuse(InvalidArgument, op, argument, text)
-    return _encodable(name)
+def method_of(packed: Sequence[int]) -> Any:
+    """The opposite of `as_method`."""
+    if len(packed) == 1:
+        return METHODS[packed[0]]
+    return [
+        (METHODS[packed[at]], packed[at + 1], packed[at + 2]) for at in range(0, len(packed), 3)
+    ]
 
 
-def method_of(text: str) -> Any:
-    """The opposite of `name_of_method`."""
-    if not text:
-        return []
-    if ":" not in text:
-        return text
-    ranges = [part.split(":") for part in text.split(",")]
-    return [(name, int(start), int(end)) for name, start, end in ranges]
+def reads_values(method: Sequence[int]) -> bool:
+    """Whether the gradient depends on the values. Otherwise nothing needs to keep them alive."""
+    named = method if len(method) == 1 else method[::3]
+    return any(METHODS[number] in ("cubic", "slerp", "rot6d") for number in named)
 
 
 # -- what is refused ----------------------------------------------------------------------------
 
-IN_VALUES = "gradients exist in the values only"
-IN_FEATURES = "gradients exist in the features only"
 NOWHERE = "this op has no gradients"
 
 
-def no_second_gradient(op: str) -> Callable[..., Any]:
-    """The gradient of a gradient; `ctx.of` names the op whose it is, where several share one."""
-
-    def backward(ctx: Any, *_: Any) -> Any:
-        name = getattr(ctx, "of", op)
-        text = f"{name}: the gradient of a gradient (double backward) is not supported"
-        raise Unsupported(text, op=name)
-
-    return backward
+def exists_only_in(argument: str) -> str:
+    return f"gradients exist in the {argument} only"
 
 
 def no_forward_mode(op: str, argument: str) -> NoReturn:
@@ -402,24 +412,7 @@ def refuse_tangents(op: str, argument: str, tensor: Any) -> None:
         no_forward_mode(op, argument)
 
 
-# -- results ------------------------------------------------------------------------------------
-
-
-def spread(
-    found: Any, wanted: Sequence[bool], dtypes: Sequence[torch.dtype], like: Tensor
-) -> tuple[Tensor, ...]:
-    """What the engine returns, with empty tensors for what nobody wants: a schema has them all."""
-    left = iter(found if isinstance(found, tuple) else (found,))
-    return tuple(
-        next(left) if is_wanted else like.new_empty((0,), dtype=dtype)
-        for is_wanted, dtype in zip(wanted, dtypes, strict=True)
-    )
-
-
-def chosen(results: Sequence[Tensor], wanted: Sequence[bool]) -> Any:
-    """The opposite of `spread`."""
-    found = tuple(result for result, is_wanted in zip(results, wanted, strict=True) if is_wanted)
-    return found if len(found) > 1 else found[0]
+# -- shapes ------------------------------------------------------------------------------------
 
 
 def common_batch(op: str, *tensors: tuple[str, Tensor | None, int]) -> Any:

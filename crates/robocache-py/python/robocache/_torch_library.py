@@ -1,21 +1,26 @@
-"""How ops are registered with torch, and what they share.
+"""How ops are registered with torch.
 
-Each op is described once (`Op`): its schema, what computes it, the shapes of its results, its gradient,
-and how many axes its tensors have beside the batch, from which the rule for `torch.func.vmap` follows.
+An op is described once (`Op`). Its schema, kernel, fake, gradient and rule for `torch.func.vmap` follow from that, and
+so does the function that calls it (`public`): from the signature of the engine's own function, and from what arguments
+of such names are (`KINDS` in `_torch_kinds`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
+from robocache import _torch_kinds
 from robocache._core import below_torch
 from robocache._errors import Unsupported
-from robocache._torch_arguments import no_forward_mode
+from robocache._torch_arguments import NOWHERE, common_batch, no_forward_mode
+from robocache._torch_kinds import KINDS, Kind, Part
 
 if not hasattr(torch.library, "register_vmap"):
     raise Unsupported(
@@ -28,37 +33,223 @@ _TORCH: Any = torch
 _LIBRARY = _TORCH.library.Library("robocache", "DEF")
 
 Tensor = torch.Tensor
+Arguments = SimpleNamespace
+"""The arguments of a registered op, by name."""
+Output = tuple[Any, tuple[Any, ...], torch.dtype]
+"""Whether a result is wanted, its shape, its dtype."""
 
 
-Axes = int | list[int | None] | Callable[..., Any]
-"""How many axes a tensor argument has beside the batch; for a list of tensors a list of them, None
-where there is never a batch. A function is asked with all arguments, what is mapped over in front."""
+@dataclass(frozen=True)
+class Gradient:
+    """The gradient of the first result."""
+
+    within: str
+    """The argument in which there is one."""
+    save: Callable[[Any, Arguments], None]
+    """Keeps in a context what `backward` needs."""
+    backward: Callable[[Any, Tensor], Mapping[str, Any]]
+    """From a context and the result's gradient: those of arguments, by name."""
 
 
 @dataclass(frozen=True)
 class Op:
-    """One registered op. All arguments are positional."""
+    """One registered op."""
 
     name: str
-    schema: str
-    """Arguments and results, as `torch.library.define` takes them."""
-    kernel: Callable[..., Any]
-    """Computes it on plain tensors of any device."""
-    fake: Callable[..., Any]
-    """Makes empty results of the right shape."""
-    inner: dict[int, Axes] | None
-    """By position of an argument that may have a batch. None: vmap is refused."""
-    backward: Callable[..., Any] | None = None
-    """As for `torch.library.register_autograd`. None: there is no gradient."""
-    setup_context: Callable[..., None] = lambda ctx, inputs, output: None
+    parts: tuple[Part, ...]
+    """Its arguments, all positional."""
+    outputs: Callable[[Arguments], Sequence[Output]]
+    compute: Callable[[Arguments], Any]
+    """Computes the wanted results of plain tensors on any device."""
+    results: int = 1
+    flags: tuple[str | None, ...] = ()
+    """For each result the argument that says whether it is wanted; None where it always is."""
+    gradient: Gradient | None = None
+    vmap: bool = True
     of: str = ""
     """The op that it is a part of, which errors name."""
-    within: str = ""
-    """The argument in which there is a gradient."""
-    shape: int | None = None
-    """Of a gradient: the position of an argument that is the shape of the result."""
-    full: tuple[int, ...] = ()
-    """Positions of tensors that must have the batch if there is one."""
+    called: Callable[[Arguments], str] | None = None
+    """What errors call it, where that depends on its arguments."""
+    shape: str = ""
+    """Of a gradient: the argument that is the shape of the result."""
+    full: tuple[str, ...] = ()
+    """Tensors that must have the batch if there is one."""
+
+    @property
+    def schema(self) -> str:
+        arguments = ", ".join(f"{part.type} {part.name}" for part in self.parts)
+        results = ", ".join(["Tensor"] * self.results)
+        return f"({arguments}) -> {results if self.results == 1 else f'({results})'}"
+
+    def index(self, name: str) -> int:
+        """The position of an argument."""
+        return next(at for at, part in enumerate(self.parts) if part.name == name)
+
+    def arguments(self, given: Sequence[Any]) -> Arguments:
+        names = (part.name for part in self.parts)
+        return Arguments(**dict(zip(names, given, strict=False)))
+
+    def batch(self, a: Arguments, *others: tuple[str, Tensor | None, int]) -> Any:
+        """The batch that all tensors agree on."""
+        tensors = [
+            (part.name, tensor, part.count(a))
+            for part in self.parts
+            if isinstance(tensor := getattr(a, part.name), Tensor) and part.axes is not None
+        ]
+        return common_batch(self.of or self.name, *tensors, *others)
+
+    def kernel(self, *given: Any) -> Any:
+        a = self.arguments(given)
+        found = self.compute(a)
+        found = found if isinstance(found, tuple) else (found,)
+        if len(found) < self.results:
+            # A schema has all results: those that nobody wants are empty.
+            left, like = iter(found), _first_tensor(given)
+            found = tuple(
+                next(left) if wanted else like.new_empty((0,), dtype=dtype)
+                for wanted, _, dtype in self.outputs(a)
+            )
+        return found if self.results > 1 else found[0]
+
+    def fake(self, *given: Any) -> Any:
+        """Empty results of the right shapes."""
+        like = _first_tensor(given)
+        found = tuple(
+            like.new_empty(shape if wanted else (0,), dtype=dtype)
+            for wanted, shape, dtype in self.outputs(self.arguments(given))
+        )
+        return found if self.results > 1 else found[0]
+
+    def setup_context(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        if self.gradient is not None:
+            self.gradient.save(ctx, self.arguments(inputs))
+            if self.results > 1:
+                ctx.mark_non_differentiable(*output[1:])
+
+    def backward(self, ctx: Any, grad: Tensor, *_: Any) -> tuple[Any, ...]:
+        found = self.gradient.backward(ctx, grad) if self.gradient is not None else {}
+        return tuple(found.get(part.name) for part in self.parts)
+
+
+def no_second_gradient(name: str, within: str) -> Gradient:
+    """Of a gradient, which has none; an argument `of` names the op whose it is, where several share it."""
+
+    def save(ctx: Any, a: Arguments) -> None:
+        ctx.of = getattr(a, "of", name)
+
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        text = f"{ctx.of}: the gradient of a gradient (double backward) is not supported"
+        raise Unsupported(text, op=ctx.of)
+
+    return Gradient(within, save, backward)
+
+
+def _first_tensor(given: Sequence[Any]) -> Tensor:
+    lists = (x if isinstance(x, (list, tuple)) else [x] for x in given)
+    return next(x for items in lists for x in items if isinstance(x, Tensor))
+
+
+def described(
+    function: Callable[..., Any], others: Mapping[str, Kind] | None = None, **facts: Any
+) -> tuple[Op, Callable[..., tuple[Any, ...]]]:
+    """The op that is one of the engine's functions, and what reads its arguments as users give them.
+
+    `others` are the kinds of arguments that are something else here than in other ops.
+    """
+    name = function.__name__
+    known, kinds = inspect.signature(function).parameters, {**KINDS, **(others or {})}
+    chosen = {key: kinds[key] for key in known if key not in ("out", "stream")}
+    gradient = facts.get("gradient")
+
+    def compute(a: Arguments) -> Any:
+        options = {
+            key: kind.write(*(getattr(a, part.name) for part in kind.parts))
+            for key, kind in chosen.items()
+        }
+        return function(**options)
+
+    parts = tuple(part for kind in chosen.values() for part in kind.parts)
+    op = Op(name, parts, compute=compute, **facts)
+    return op, _reader(op, known, chosen, gradient.within if gradient else "")
+
+
+def _reader(
+    op: Op, known: Mapping[str, inspect.Parameter], kinds: Mapping[str, Kind], within: str
+) -> Callable[..., tuple[Any, ...]]:
+    """Written as source text, as `dataclass` does it: torch.compile traces straight lines, and guards nothing else."""
+    named = op.of or op.name
+    source = next((key for key, kind in kinds.items() if kind.names_op), None)
+    lines = [f"op = op_of({source})" if source else f"op = {named!r}"]
+    unseen = [key for key in ("out", "stream") if key in known]
+    if unseen:
+        lines.append(f"refuse_options(op, {', '.join(f'{key}={key}' for key in unseen)})")
+
+    def read(key: str) -> str:
+        targets = ", ".join(f"{part.name}_" for part in kinds[key].parts)
+        return f"{targets} = {kinds[key].read.__name__}({key!r}, {key}, op)"
+
+    # What there is no gradient in is refused before data that torch does not have.
+    lead = next(iter(kinds))
+    lines += [read(key) for key in kinds if key != lead]
+    plain = {
+        part.name: part.name if key == lead else f"{part.name}_"
+        for key, kind in kinds.items()
+        for part in kind.parts
+        if part.type.startswith("Tensor") and part.name != within and not kind.looks_itself
+    }
+    why = f"exists_only_in({within!r})" if within else repr(NOWHERE)
+    lines.append(f"refuse_gradients(op, {why}, {', '.join(f'{k}={x}' for k, x in plain.items())})")
+    lines.append(read(lead))
+    if within and within in kinds:  # streams look at theirs
+        lines.append(f"refuse_stored(op, {within!r}, {within}_)")
+        lines.append(f"refuse_tangents(op, {within!r}, {within}_)")
+    lines.append(f"return ({', '.join(f'{part.name}_' for part in op.parts)},)")
+    signature = []
+    for key, parameter in known.items():
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in signature:
+            signature.append("*")
+        has_default = parameter.default is not parameter.empty
+        signature.append(f"{key}={parameter.default!r}" if has_default else key)
+    text = "\n    ".join([f"def read_{op.name}({', '.join(signature)}):", *lines])
+    # In the module that has what the lines call, as torch.compile looks names up by module.
+    space = vars(_torch_kinds)
+    exec(text, space)
+    reader: Callable[..., tuple[Any, ...]] = space[f"read_{op.name}"]
+    return reader
+
+
+def public(op: Op, read: Callable[..., tuple[Any, ...]]) -> Callable[..., Any]:
+    """The function that calls a registered op as users call the engine's."""
+    flags = tuple(None if flag is None else op.index(flag) for flag in op.flags)
+    name = op.name
+
+    def function(*arguments: Any, **options: Any) -> Any:
+        given = read(*arguments, **options)
+        results = call(name, *given)
+        if not flags:
+            return results
+        found = [x for x, at in zip(results, flags, strict=True) if at is None or given[at]]
+        return tuple(found) if len(found) > 1 else found[0]
+
+    return function
+
+
+def load_gradient(op: Op, read: Callable[..., tuple[Any, ...]]) -> Callable[..., None]:
+    """For `warmup`: has the engine load the kernels of a gradient. Nothing is computed."""
+
+    def load(*arguments: Any, **options: Any) -> None:
+        options = {key: x for key, x in options.items() if key not in ("out", "stream")}
+        given = read(*arguments, **options)
+        if op.gradient is None:
+            return
+        ctx = SimpleNamespace(needs_input_grad=[True] * len(given))
+        ctx.save_for_backward = lambda *tensors: setattr(ctx, "saved_tensors", tensors)
+        op.gradient.save(ctx, op.arguments(given))
+        with torch.no_grad():
+            results = op.fake(*given)
+            op.gradient.backward(ctx, results[0] if op.results > 1 else results)
+
+    return load
 
 
 _FUNCTIONS: dict[str, type[torch.autograd.Function]] = {}
@@ -70,15 +261,14 @@ def register(op: Op) -> None:
     _LIBRARY.impl(op.name, partial(below_torch, op.kernel), "CompositeExplicitAutograd")
     torch.library.register_fake(name, op.fake, lib=_LIBRARY)
     torch.library.register_vmap(name, _vmap_rule(op, call_registered), lib=_LIBRARY)
-    if op.backward is not None:
-        setup = op.setup_context
-        torch.library.register_autograd(name, op.backward, setup_context=setup, lib=_LIBRARY)
-        _FUNCTIONS[op.name] = _function(op, op.backward, _vmap_rule(op, call))
+    if op.gradient is not None:
+        torch.library.register_autograd(
+            name, op.backward, setup_context=op.setup_context, lib=_LIBRARY
+        )
+        _FUNCTIONS[op.name] = _function(op, op.gradient.within, _vmap_rule(op, call))
 
 
-def _function(
-    op: Op, gradient: Callable[..., Any], rule: Callable[..., Any]
-) -> type[torch.autograd.Function]:
+def _function(op: Op, within: str, rule: Callable[..., Any]) -> type[torch.autograd.Function]:
     """functorch does not look into the gradient of a registered op, but into a Function.
 
     And a Function does not look into lists, so it takes what is in them, and last how long they are.
@@ -91,7 +281,7 @@ def _function(
         op.setup_context(ctx, _nested(inputs), output)
 
     def backward(ctx: Any, *grads: Any) -> Any:
-        *found, _ = _flat(gradient(ctx, *grads))
+        *found, _ = _flat(op.backward(ctx, *grads))
         return (*found, None)
 
     def vmap(info: Any, in_dims: tuple[Any, ...], *flat: Any) -> Any:
@@ -101,7 +291,7 @@ def _function(
         "forward": forward,
         "setup_context": setup_context,
         "backward": backward,
-        "jvp": lambda *_: no_forward_mode(op.of or op.name, op.within),
+        "jvp": lambda *_: no_forward_mode(op.of or op.name, within),
         "vmap": vmap,
     }
     methods = {key: staticmethod(member) for key, member in members.items()}
@@ -151,11 +341,11 @@ def call(name: str, *arguments: Any) -> Any:
 # -- vmap -------------------------------------------------------------------------------------
 
 
-def _no_vmap(op: str) -> Callable[..., Any]:
-    def rule(*_: Any) -> Any:
-        raise Unsupported(
-            f"{op}: torch.func.vmap is not supported; pass tensors with a batch", op=op
-        )
+def _no_vmap(op: Op) -> Callable[..., Any]:
+    def rule(info: Any, in_dims: Sequence[Any], *given: Any) -> Any:
+        name = op.called(op.arguments(given)) if op.called else op.of or op.name
+        text = f"{name}: torch.func.vmap is not supported; pass tensors with a batch"
+        raise Unsupported(text, op=name)
 
     return rule
 
@@ -201,16 +391,16 @@ def _places(op: Op, given: list[Any], in_dims: Sequence[Any]) -> list[_Place]:
             given[index] = [_moved(x, axis) for x, axis in zip(given[index], dims, strict=True)]
         else:
             given[index] = _moved(given[index], dims)
+    a = op.arguments(given)
     places = []
-    for index, dims in enumerate(in_dims):
-        inner = (op.inner or {}).get(index)
-        axes: int | list[int | None] | None = inner(*given) if callable(inner) else inner
-        if isinstance(given[index], list) and isinstance(axes, list):
-            for each, own in enumerate(axes):
+    for index, (part, dims) in enumerate(zip(op.parts, in_dims, strict=True)):
+        if part.type == "Tensor[]":
+            for each, own in enumerate(part.count(a)):
                 mapped = dims is not None and dims[each] is not None
                 places.append(_Place(given[index], each, own, mapped))
-        elif isinstance(given[index], Tensor) and not isinstance(axes, list):
-            places.append(_Place(given, index, axes, dims is not None, index in op.full))
+        elif isinstance(given[index], Tensor):
+            full = part.name in op.full
+            places.append(_Place(given, index, part.count(a), dims is not None, full))
     return places
 
 
@@ -218,8 +408,9 @@ def _vmap_rule(op: Op, invoke: Callable[..., Any]) -> Callable[..., Any]:
     """vmap adds a batch axis in front: it becomes the op's own, or one with it, and `invoke` calls the op again.
 
     Where torch.compile comes to a rule that must not be by a Function, which it cannot open."""
-    if op.inner is None:
-        return _no_vmap(op.of or op.name)
+    name = op.of or op.name
+    if not op.vmap:
+        return _no_vmap(op)
 
     def rule(info: Any, in_dims: Sequence[Any], *arguments: Any) -> tuple[Any, Any]:
         size = info.batch_size
@@ -230,7 +421,6 @@ def _vmap_rule(op: Op, invoke: Callable[..., Any]) -> Callable[..., Any]:
         for place in places:
             if place.inner is None and place.mapped:
                 text = "torch.func.vmap over something that has no batch, such as a scale"
-                name = op.of or op.name
                 raise Unsupported(f"{name}: {text}, is not supported", op=name)
             if not (place.mapped or place.has_batch or place.full):
                 continue  # shared by all
@@ -240,15 +430,16 @@ def _vmap_rule(op: Op, invoke: Callable[..., Any]) -> Callable[..., Any]:
             if batches or place.full:
                 tensor = tensor.expand(size, batch, *own)
             place.holder[place.index] = tensor.reshape(-1, *own)
-        if op.shape is None:
+        if not op.shape:
             found = invoke(op.name, *given)
             if isinstance(found, Tensor):
                 return _split(found, size, batch, bool(batches)), 0
             results = [_split(x, size, batch, bool(batches)) for x in found]
             return tuple(results), (0,) * len(results)
         # Where the batch shares its values, the gradients of its rows are added up.
-        shape = given[op.shape]
-        given[op.shape] = [size * batch, *shape[-2:]]
+        at = op.index(op.shape)
+        shape = given[at]
+        given[at] = [size * batch, *shape[-2:]]
         result = _split(invoke(op.name, *given), size, batch, True)
         if len(shape) == 2 or shape[0] != batch:
             result = result.sum(1, keepdim=True)

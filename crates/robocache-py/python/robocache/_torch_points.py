@@ -1,30 +1,36 @@
-"""The small ops on points, registered with torch. None of them has a gradient."""
+"""The ops on points and depth images, registered with torch. Gradients exist in the features of grids."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from robocache import _core
-from robocache._torch_arguments import (
-    NOWHERE,
-    as_data,
-    as_device,
-    as_flag,
-    as_number,
-    as_numbers,
-    as_tensor,
-    as_whole,
-    chosen,
-    common_batch,
-    refuse_gradients,
-    refuse_options,
-    spread,
-    with_batch,
+from robocache._depth import op_of
+from robocache._points import REDUCES_FEATURES, voxelize_backward
+from robocache._torch_arguments import common_batch, refuse_gradients, with_batch
+from robocache._torch_kinds import (
+    GROUPS,
+    KINDS,
+    POINTS,
+    Part,
+    camera_axes,
+    groups_of,
+    points_of,
+    pose_axes,
 )
-from robocache._torch_library import Op, call
+from robocache._torch_library import (
+    Arguments,
+    Gradient,
+    Op,
+    Output,
+    call,
+    described,
+    no_second_gradient,
+)
 
 
 def wait_for(count: Tensor, most: int) -> int:
@@ -35,236 +41,354 @@ def wait_for(count: Tensor, most: int) -> int:
     return found
 
 
-# -- transform_points -----------------------------------------------------------------------------
+# -- ops without a gradient -------------------------------------------------------------------------
 
 
-def pose_axes(pose: Tensor) -> int:
-    """Seven numbers, or a matrix."""
-    return 1 if pose.shape[-1] == 7 else 2
+def _transform_outputs(a: Arguments) -> Sequence[Output]:
+    rows = with_batch(TRANSFORM_POINTS.batch(a), a.points.shape[-2], 3)
+    return [(True, rows, a.points.dtype)]
 
 
-def transform_points(
-    points: Any, pose: Any, *, out: Any = None, device: Any = None, stream: Any = None
-) -> Any:
-    """`robocache.transform_points` of torch tensors through the registered op."""
-    op = "transform_points"
-    refuse_options(op, out=out, stream=stream)
-    pose = as_tensor(pose, "pose", op)
-    refuse_gradients(op, NOWHERE, points=points, pose=pose)
-    return call(op, as_data("points", points, op), pose, as_device(device, op))
-
-
-def _transform_kernel(points: Tensor, pose: Tensor, device: str | None) -> Tensor:
-    return _core.transform_points(points, pose, device=device)
-
-
-def _transform_fake(points: Tensor, pose: Tensor, device: str | None) -> Tensor:
-    batch = common_batch("transform_points", ("points", points, 2), ("pose", pose, pose_axes(pose)))
-    return points.new_empty(with_batch(batch, points.shape[-2], 3))
-
-
-TRANSFORM_POINTS = Op(
-    name="transform_points",
-    schema="(Tensor points, Tensor pose, str? device) -> Tensor",
-    kernel=_transform_kernel,
-    fake=_transform_fake,
-    inner={0: 2, 1: lambda _, pose, *__: pose_axes(pose)},
+TRANSFORM_POINTS, read_transform_points = described(
+    _core.transform_points, outputs=_transform_outputs
 )
 
 
-# -- crop_box -------------------------------------------------------------------------------------
+def _crop_outputs(a: Arguments) -> Sequence[Output]:
+    batch = CROP_BOX.batch(a)
+    rows = with_batch(batch, a.points.shape[-2])
+    inside = ((*rows, 3), a.points.dtype) if a.compact else (rows, torch.bool)
+    return [
+        (True, *inside),
+        (a.compact, rows, torch.int64),
+        (a.compact, with_batch(batch), torch.int64),
+    ]
 
 
-def crop_box(
-    points: Any,
-    low: Any,
-    high: Any,
-    *,
-    lengths: Any = None,
-    compact: bool = False,
-    out: Any = None,
-    device: Any = None,
-    stream: Any = None,
-    check: bool = True,
-) -> Any:
-    """The engine's `crop_box` of torch tensors through the registered op."""
-    op = "crop_box"
-    refuse_options(op, out=out, stream=stream)
-    lengths = as_tensor(lengths, "lengths", op)
-    refuse_gradients(op, NOWHERE, points=points, lengths=lengths)
-    points = as_data("points", points, op)
-    low, high = as_numbers("low", low, op), as_numbers("high", high, op)
-    check = as_flag("check", check, op, True)
-    results = call(op, points, lengths, low, high, compact, as_device(device, op), check)
-    return chosen(results, (True, compact, compact))
-
-
-def _crop_kernel(
-    points: Tensor,
-    lengths: Tensor | None,
-    low: list[float],
-    high: list[float],
-    compact: bool,
-    device: str | None,
-    check: bool,
-) -> tuple[Tensor, ...]:
-    found = _core.crop_box(
-        points, low, high, lengths=lengths, compact=compact, device=device, check=check
-    )
-    dtypes = (points.dtype, torch.int64, torch.int64)
-    return spread(found, (True, compact, compact), dtypes, points)
-
-
-def _crop_fake(
-    points: Tensor, lengths: Tensor | None, low: Any, high: Any, compact: bool, *_: Any
-) -> tuple[Tensor, ...]:
-    batch = common_batch("crop_box", ("points", points, 2), ("lengths", lengths, 0))
-    rows = with_batch(batch, points.shape[-2])
-    if not compact:
-        empty = points.new_empty((0,), dtype=torch.int64)
-        return points.new_empty(rows, dtype=torch.bool), empty, torch.empty_like(empty)
-    return (
-        points.new_empty((*rows, 3)),
-        points.new_empty(rows, dtype=torch.int64),
-        points.new_empty(with_batch(batch), dtype=torch.int64),
-    )
-
-
-CROP_BOX = Op(
-    name="crop_box",
-    schema="(Tensor points, Tensor? lengths, float[] low, float[] high, bool compact, "
-    "str? device, bool check) -> (Tensor, Tensor, Tensor)",
-    kernel=_crop_kernel,
-    fake=_crop_fake,
-    inner={0: 2, 1: 0},
+CROP_BOX, read_crop_box = described(
+    _core.crop_box, outputs=_crop_outputs, results=3, flags=(None, "compact", "compact")
 )
 
 
-# -- unproject ------------------------------------------------------------------------------------
+def _unproject_outputs(a: Arguments) -> Sequence[Output]:
+    rows = with_batch(UNPROJECT.batch(a), a.depth.shape[-2] * a.depth.shape[-1])
+    return [(True, (*rows, 3), torch.float32), (a.return_valid, rows, torch.bool)]
 
 
-def camera_axes(intrinsics: Tensor) -> int:
-    """`fx, fy, cx, cy`, or a matrix."""
-    return 1 if intrinsics.shape[-1] == 4 else 2
+UNPROJECT, read_unproject = described(
+    _core.unproject, outputs=_unproject_outputs, results=2, flags=(None, "return_valid")
+)
 
 
-def unproject(
-    depth: Any,
-    intrinsics: Any,
-    extrinsics: Any = None,
-    depth_scale: Any = 1e-3,
-    *,
-    return_valid: bool = False,
-    out: Any = None,
-    device: Any = None,
-    stream: Any = None,
-) -> Any:
-    """`robocache.unproject` of torch tensors through the registered op."""
-    op = "unproject"
-    refuse_options(op, out=out, stream=stream)
-    intrinsics = as_tensor(intrinsics, "intrinsics", op)
-    extrinsics = as_tensor(extrinsics, "extrinsics", op)
-    refuse_gradients(op, NOWHERE, depth=depth, intrinsics=intrinsics, extrinsics=extrinsics)
-    depth = as_data("depth", depth, op)
-    scale = as_number("depth_scale", depth_scale, op)
-    return_valid = as_flag("return_valid", return_valid, op)
-    results = call(op, depth, intrinsics, extrinsics, scale, return_valid, as_device(device, op))
-    return chosen(results, (True, return_valid))
+def _farthest_outputs(a: Arguments) -> Sequence[Output]:
+    return [(True, with_batch(FARTHEST_POINTS.batch(a), a.k), torch.int64)]
 
 
-def _unproject_kernel(
-    depth: Tensor,
-    intrinsics: Tensor,
-    extrinsics: Tensor | None,
-    depth_scale: float,
-    return_valid: bool,
-    device: str | None,
-) -> tuple[Tensor, ...]:
-    found = _core.unproject(
-        depth, intrinsics, extrinsics, depth_scale, return_valid=return_valid, device=device
-    )
-    return spread(found, (True, return_valid), (torch.float32, torch.bool), depth)
+FARTHEST_POINTS, read_farthest_points = described(_core.farthest_points, outputs=_farthest_outputs)
 
 
-def _unproject_fake(
-    depth: Tensor,
-    intrinsics: Tensor,
-    extrinsics: Tensor | None,
-    depth_scale: float,
-    return_valid: bool,
-    device: str | None,
-) -> tuple[Tensor, Tensor]:
+# -- points of a grid -------------------------------------------------------------------------------
+
+
+def _cloud(a: Arguments, others: bool = True) -> tuple[Any, Any, torch.dtype]:
+    """The batch of a call, how many points a row has, and their dtype, be they points or pixels."""
+    is_image = a.intrinsics is not None
     batch = common_batch(
-        "unproject",
-        ("depth", depth, 2),
-        ("intrinsics", intrinsics, camera_axes(intrinsics)),
-        ("extrinsics", extrinsics, 0 if extrinsics is None else pose_axes(extrinsics)),
+        _called(a),
+        ("depth" if is_image else "points", a.points, 2),
+        ("intrinsics", a.intrinsics, camera_axes(a.intrinsics)),
+        ("extrinsics", a.extrinsics, pose_axes(a.extrinsics)),
+        ("features", getattr(a, "features", None) if others else None, 2),
+        ("lengths", getattr(a, "lengths", None) if others else None, 0),
     )
-    rows = with_batch(batch, depth.shape[-2] * depth.shape[-1])
-    return (
-        depth.new_empty((*rows, 3), dtype=torch.float32),
-        depth.new_empty(rows if return_valid else (0,), dtype=torch.bool),
-    )
+    if is_image:
+        return batch, a.points.shape[-2] * a.points.shape[-1], torch.float32
+    return batch, a.points.shape[-2], a.points.dtype
 
 
-UNPROJECT = Op(
-    name="unproject",
-    schema="(Tensor depth, Tensor intrinsics, Tensor? extrinsics, float depth_scale, "
-    "bool return_valid, str? device) -> (Tensor, Tensor)",
-    kernel=_unproject_kernel,
-    fake=_unproject_fake,
-    inner={
-        0: 2,
-        1: lambda _, intrinsics, *__: camera_axes(intrinsics),
-        2: lambda _, __, extrinsics, *___: 0 if extrinsics is None else pose_axes(extrinsics),
-    },
+def _called(a: Arguments) -> str:
+    return "voxelize" if a.intrinsics is None else "voxelize_depth"
+
+
+def _points(a: Arguments) -> Any:
+    return points_of(a.points, a.intrinsics, a.extrinsics, a.depth_scale)
+
+
+def _reads_features(reduce: str | None) -> bool:
+    """Whether the gradient depends on them. Otherwise nothing needs to keep them alive."""
+    return reduce in ("max", "min")
+
+
+def _described(features: Tensor | None, like: Tensor, a: Arguments) -> Tensor:
+    """The features, or something of their shape that nobody reads."""
+    if features is not None:
+        return features
+    return like.new_empty((), dtype=a.dtype).expand(a.features_shape)
+
+
+def _of_batch(tensor: Tensor, batch: int | None) -> Tensor:
+    """A tensor `[..,N,K]` with the batch of the call: the gradient wants a row for each."""
+    own = tensor.shape[-2:]
+    return tensor.reshape(own) if batch is None else tensor.expand(batch, *own)
+
+
+def _as_shared(result: Tensor, shape: Sequence[int]) -> Tensor:
+    """The gradient of features of this shape: where a batch shares them, its rows are added up."""
+    rows = shape[0] if len(shape) == 3 else 1
+    if result.dim() == 3 and result.shape[0] != rows:
+        result = result.sum(0)
+    return result.reshape(*shape)
+
+
+def _part(name: str) -> Part:
+    (part,) = KINDS[name].parts
+    return part
+
+
+_OF_FEATURES = Part("features_shape", "SymInt[]"), Part("dtype", "ScalarType")
+
+
+# -- dense grids ------------------------------------------------------------------------------------
+
+
+def _voxelize_outputs(a: Arguments) -> Sequence[Output]:
+    batch, _, _ = _cloud(a)
+    cells = with_batch(batch, *a.shape)
+    grid, own = cells, torch.int32 if a.reduce == "count" else torch.uint8
+    if a.features is not None:
+        grid, own = (*cells, a.features.shape[-1]), a.features.dtype
+    return [
+        (True, grid, a.dtype or own),
+        (a.return_counts, cells, torch.int32),
+        (a.return_dropped, with_batch(batch), torch.int64),
+    ]
+
+
+def _voxelize_save(ctx: Any, a: Arguments) -> None:
+    features, kept = a.features, a.features if _reads_features(a.reduce) else None
+    ctx.save_for_backward(a.points, a.intrinsics, a.extrinsics, kept, a.lengths)
+    ctx.features = None if features is None else (features.shape, features.dtype)
+    ctx.scale, ctx.grid = a.depth_scale, (a.origin, a.voxel_size, a.shape, a.reduce)
+
+
+def _voxelize_gradient(ctx: Any, grad: Tensor) -> dict[str, Any]:
+    if not ctx.needs_input_grad[VOXELIZE.index("features")]:
+        return {}
+    *image, features, lengths = ctx.saved_tensors
+    rest = features, lengths, *ctx.features, *ctx.grid
+    return {"features": call("voxelize_backward", grad, *image, ctx.scale, *rest)}
+
+
+VOXELIZE, read_voxelize = described(
+    _core.voxelize,
+    {"points": POINTS},
+    outputs=_voxelize_outputs,
+    results=3,
+    flags=(None, "return_counts", "return_dropped"),
+    gradient=Gradient("features", _voxelize_save, _voxelize_gradient),
 )
 
 
-# -- farthest_points ------------------------------------------------------------------------------
-
-
-def farthest_points(
-    points: Any,
-    k: Any,
-    start: Any = 0,
-    *,
-    lengths: Any = None,
-    out: Any = None,
-    device: Any = None,
-    stream: Any = None,
-    check: bool = True,
-) -> Any:
-    """`robocache.farthest_points` of torch tensors through the registered op."""
-    op = "farthest_points"
-    refuse_options(op, out=out, stream=stream)
-    lengths = as_tensor(lengths, "lengths", op)
-    refuse_gradients(op, NOWHERE, points=points, lengths=lengths)
-    points = as_data("points", points, op)
-    k, start = as_whole("k", k, op), as_whole("start", start, op)
-    check = as_flag("check", check, op, True)
-    return call(op, points, lengths, k, start, as_device(device, op), check)
-
-
-def _farthest_kernel(
-    points: Tensor, lengths: Tensor | None, k: int, start: int, device: str | None, check: bool
-) -> Tensor:
-    found: Tensor = _core.farthest_points(
-        points, k, start, lengths=lengths, device=device, check=check
+def _voxelize_backward(a: Arguments) -> Tensor:
+    batch = a.grad.shape[0] if a.grad.dim() == 5 else None
+    points = _of_batch(a.points, batch)
+    result = voxelize_backward(
+        points_of(points, a.intrinsics, a.extrinsics, a.depth_scale),
+        _of_batch(_described(a.features, a.grad, a), batch),
+        a.grad,
+        origin=a.origin,
+        voxel_size=a.voxel_size,
+        shape=a.shape,
+        reduce=a.reduce,
+        lengths=a.lengths,
     )
-    return found
+    return _as_shared(result, a.features_shape)
 
 
-def _farthest_fake(points: Tensor, lengths: Tensor | None, k: int, *_: Any) -> Tensor:
-    batch = common_batch("farthest_points", ("points", points, 2), ("lengths", lengths, 0))
-    return points.new_empty(with_batch(batch, k), dtype=torch.int64)
-
-
-FARTHEST_POINTS = Op(
-    name="farthest_points",
-    schema="(Tensor points, Tensor? lengths, SymInt k, SymInt start, str? device, bool check) "
-    "-> Tensor",
-    kernel=_farthest_kernel,
-    fake=_farthest_fake,
-    inner={0: 2, 1: 0},
+VOXELIZE_BACKWARD = Op(
+    "voxelize_backward",
+    (
+        Part("grad", "Tensor", 4),
+        *POINTS.parts,
+        *(_part(name) for name in ("features", "lengths")),
+        *_OF_FEATURES,
+        *(_part(name) for name in ("origin", "voxel_size", "shape", "reduce")),
+    ),
+    outputs=lambda a: [(True, tuple(a.features_shape), a.dtype)],
+    compute=_voxelize_backward,
+    gradient=no_second_gradient("voxelize", "features"),
+    of="voxelize",
+    shape="features_shape",
+    full=("grad",),
 )
+
+
+# -- sparse grids -----------------------------------------------------------------------------------
+
+
+def _group_outputs(a: Arguments) -> Sequence[Output]:
+    batch, count, _ = _cloud(a)
+    total = count if batch is None else batch * count
+    rows = with_batch(batch, count)
+    sizes: list[tuple[tuple[Any, ...], torch.dtype]] = [
+        ((total,), torch.int64),
+        ((total + 1,), torch.int32),
+        ((total,), torch.int32),
+        (rows, torch.int64),
+        (with_batch(batch), torch.int64),
+        ((), torch.int64),
+    ]
+    return [(True, *size) for size in sizes]
+
+
+GROUP_POINTS, read_group_points = described(
+    _core.group_points,
+    {"points": POINTS},
+    outputs=_group_outputs,
+    results=6,
+    vmap=False,
+    of="voxelize",
+    called=_called,
+)
+
+
+def _gather_outputs(a: Arguments) -> Sequence[Output]:
+    _, _, points = _cloud(a, others=False)
+    width, own = (0, points) if a.features is None else (a.features.shape[-1], a.features.dtype)
+    wide = torch.float64 if torch.float64 in (points, own) else torch.float32
+    return [
+        (a.reduce in REDUCES_FEATURES, (a.rows, width), a.dtype or own),
+        (True, (a.rows, 4), torch.int64),
+        (True, (a.rows,), torch.int32),
+        (
+            a.max_points is not None,
+            (a.rows, a.max_points, 3 + width),
+            own if own == points else wide,
+        ),
+    ]
+
+
+def _gather(a: Arguments) -> tuple[Tensor, ...]:
+    """The reduced features first, since they have a gradient; the engine has them behind coordinates and counts."""
+    coords, counts, *others = _core.gather_voxels(
+        _points(a),
+        a.features,
+        groups_of(a.cells, a.starts, a.order, a.count),
+        a.rows,
+        origin=a.origin,
+        voxel_size=a.voxel_size,
+        shape=a.shape,
+        reduce=a.reduce,
+        dtype=a.dtype,
+        max_points=a.max_points,
+    )
+    reduces = a.reduce in REDUCES_FEATURES
+    return (*others[:reduces], coords, counts, *others[reduces:])
+
+
+def _gather_save(ctx: Any, a: Arguments) -> None:
+    features, kept = a.features, a.features if _reads_features(a.reduce) else None
+    ctx.save_for_backward(kept, a.cells, a.starts, a.order, a.count)
+    ctx.features = None if features is None else (features.shape, features.dtype)
+    batch, count, _ = _cloud(a, others=False)
+    # Of points only the shape matters; they need not be kept alive.
+    ctx.rows, ctx.reduce = list(with_batch(batch, count)), a.reduce
+
+
+def _gather_gradient(ctx: Any, grad: Tensor) -> dict[str, Any]:
+    if not ctx.needs_input_grad[GATHER_VOXELS.index("features")]:
+        return {}
+    rest = ctx.rows, *ctx.features, ctx.reduce
+    return {"features": call("gather_voxels_backward", grad, *ctx.saved_tensors, *rest)}
+
+
+GATHER_VOXELS, _read_gather_voxels = described(
+    _core.gather_voxels,
+    {"points": POINTS},
+    outputs=_gather_outputs,
+    results=4,
+    vmap=False,
+    of="voxelize",
+    called=_called,
+    gradient=Gradient("features", _gather_save, _gather_gradient),
+)
+GATHER_VOXELS = Op(**{**vars(GATHER_VOXELS), "compute": _gather})
+
+
+def read_gather_voxels(*arguments: Any, **options: Any) -> tuple[Any, ...]:
+    given = _read_gather_voxels(*arguments, **options)
+    if given[-1] is not None:
+        text = "hard voxels (max_points_per_voxel) have no gradients"
+        refuse_gradients(op_of(arguments[0]), text, features=given[_FEATURES])
+    return given
+
+
+_FEATURES = GATHER_VOXELS.index("features")
+
+
+def gather_voxels(*arguments: Any, **options: Any) -> Any:
+    """As the engine orders its results."""
+    given = read_gather_voxels(*arguments, **options)
+    reduced, coords, counts, voxels = call("gather_voxels", *given)
+    return coords, counts, reduced, voxels
+
+
+def _gather_backward(a: Arguments) -> Tensor:
+    batch = a.rows[0] if len(a.rows) == 2 else None
+    like = a.grad.new_empty((), dtype=torch.float32).expand((*a.rows, 3))
+    result = _core.voxelize_backward(
+        like,
+        _of_batch(_described(a.features, a.grad, a), batch),
+        a.grad.contiguous(),
+        groups_of(a.cells, a.starts, a.order, a.count),
+        reduce=a.reduce,
+        sparse=True,
+    )
+    return _as_shared(result, a.features_shape)
+
+
+GATHER_VOXELS_BACKWARD = Op(
+    "gather_voxels_backward",
+    (
+        Part("grad", "Tensor"),
+        Part("features", "Tensor?"),
+        *GROUPS.parts,
+        Part("rows", "SymInt[]"),
+        *_OF_FEATURES,
+        Part("reduce", "str"),
+    ),
+    outputs=lambda a: [(True, tuple(a.features_shape), a.dtype)],
+    compute=_gather_backward,
+    vmap=False,
+    gradient=no_second_gradient("voxelize", "features"),
+    of="voxelize",
+)
+
+
+def load_sparse_gradient(points: Any, features: Any, **options: Any) -> None:
+    """For `warmup`, as `load_gradient` of a dense grid: a sparse one is two ops."""
+    grid = {key: options[key] for key in ("origin", "voxel_size", "shape", "reduce")}
+    given = POINTS.read("points", points, "voxelize")
+    a = Arguments(**dict(zip((part.name for part in POINTS.parts), given, strict=True)))
+    batch, _, _ = _cloud(a, others=False)
+    grad, shared = features.new_empty((1, features.shape[-1])), _of_batch(features, batch)
+    lengths = options.get("lengths")
+    voxelize_backward(_points(a), shared, grad, **grid, lengths=lengths, sparse=True)
+
+
+def load_dense_or_sparse(dense: Callable[..., None]) -> Callable[..., None]:
+    """For `warmup` of `voxelize`: what loads the gradient of a call, if it has one."""
+
+    def load(
+        points: Any, features: Any = None, *, reduce: str = "occupancy", **options: Any
+    ) -> None:
+        if reduce not in REDUCES_FEATURES:
+            return
+        if options.pop("sparse", False):
+            load_sparse_gradient(points, features, reduce=reduce, **options)
+            return
+        for name in ("max_points_per_voxel", "max_voxels"):
+            options.pop(name, None)
+        dense(points, features, reduce=reduce, **options)
+
+    return load

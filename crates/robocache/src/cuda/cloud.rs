@@ -1,7 +1,7 @@
 //! Point clouds as kernels take them.
 
 use super::launch::{Grid, Launcher};
-use super::report::Reporter;
+use super::report::{Reporter, Reports};
 use crate::ops::cloud::Cloud;
 use crate::ops::rows::strides;
 use crate::tensor::{DType, TensorMut, TensorRef};
@@ -54,13 +54,13 @@ impl PointsOut {
 }
 
 impl CloudArgs {
-    /// The points and lengths of an op whose number is `op`.
+    /// The points and lengths of an op.
     pub(crate) fn new(
         points: &TensorRef<'_>,
         lengths: Option<TensorRef<'_>>,
         cloud: &Cloud,
         check: bool,
-        op: u32,
+        reports: Option<&'static Reports>,
         launcher: &Launcher<'_>,
     ) -> Self {
         let size = points.dtype().size();
@@ -69,7 +69,7 @@ impl CloudArgs {
         let row = if cloud.batch > 1 { cloud.point_strides[0].unsigned_abs().saturating_mul(size) } else { 0 };
         let dense = cloud.count <= 1 || cloud.point_strides[1] == 3;
         let vector = dense && cloud.point_strides[2] == 1 && aligned(points.data() as usize) && aligned(row);
-        let rest = Self::without_points(lengths, cloud, check, op, launcher);
+        let rest = Self::without_points(lengths, cloud, check, reports, launcher);
         Self { points: points.data(), flags: rest.flags | if vector { VECTOR } else { 0 }, ..rest }
     }
 
@@ -78,7 +78,7 @@ impl CloudArgs {
         lengths: Option<TensorRef<'_>>,
         cloud: &Cloud,
         check: bool,
-        op: u32,
+        reports: Option<&'static Reports>,
         launcher: &Launcher<'_>,
     ) -> Self {
         let flag = |condition: bool, flag: u32| if condition { flag } else { 0 };
@@ -90,7 +90,7 @@ impl CloudArgs {
             count: cloud.count as i64,
             rows: cloud.batch as u64,
             tiles: (cloud.count as u64).div_ceil(TILE_POINTS).max(1),
-            code: u64::from(op) << 32,
+            code: reports.map_or(0, Reports::code),
             reporter: launcher.reporter(),
             flags: flag(check, CHECK)
                 | flag(lengths.is_some_and(|lengths| lengths.dtype() == DType::I64), WIDE_LENGTHS),

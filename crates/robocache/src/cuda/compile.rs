@@ -38,16 +38,7 @@ pub struct Compiled {
 }
 
 impl KernelVariant {
-    /// Every kernel that the engine can ask for.
-    pub fn all() -> Vec<Self> {
-        let families = crate::ops::kernel_families();
-        families
-            .iter()
-            .flat_map(|&family| (family.variants)().into_iter().map(move |variant| Self { family, variant }))
-            .collect()
-    }
-
-    pub(super) fn new(family: &'static KernelFamily, variant: u32) -> Self {
+    pub(crate) fn new(family: &'static KernelFamily, variant: u32) -> Self {
         Self { family, variant }
     }
 

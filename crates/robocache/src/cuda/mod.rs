@@ -29,7 +29,7 @@ pub(crate) use launch::{Grid, KernelFamily, Parts};
 pub use launch::{Launcher, STATIC_SHARED};
 pub use nvrtc::search_also;
 pub(crate) use points::PointArgs;
-pub(crate) use report::{Finding, Reporter};
+pub(crate) use report::{Finding, Reporter, Reports};
 pub(crate) use scan::{SCAN_KERNELS, Scan};
 pub(crate) use sort::{DigitArgs, SORT_KERNELS, Sort, SortMemory};
 

@@ -2,6 +2,7 @@
 
 use super::cloud::CloudArgs;
 use super::launch::{Grid, KernelFamily, Launcher};
+use super::report::Reports;
 use crate::ops::cloud::Cloud;
 use crate::ops::depth::{DepthImage, Image, PointSource, depth_number};
 use crate::ops::pose::SmallArgs;
@@ -77,25 +78,25 @@ impl PointArgs {
     /// Kinds of points that kernels are compiled for.
     pub(crate) const KINDS: u32 = Self::PIXELS + 1;
 
-    /// The points and lengths of an op whose number is `op`.
+    /// The points and lengths of an op.
     pub(crate) fn new(
         points: &PointSource<'_>,
         lengths: Option<TensorRef<'_>>,
         cloud: &Cloud,
         check: bool,
-        op: u32,
+        reports: Option<&'static Reports>,
         launcher: &Launcher<'_>,
     ) -> Result<Self> {
         let source = match points {
             PointSource::Cloud(points) => {
-                let args = CloudArgs::new(points, lengths, cloud, check, op, launcher);
+                let args = CloudArgs::new(points, lengths, cloud, check, reports, launcher);
                 return Ok(Self::Cloud(args, points.dtype()));
             }
             PointSource::Depth(source) => source,
         };
         let image = cloud.image.as_ref().ok_or_else(|| Error::invalid("depth", "was not checked"))?;
         Ok(Self::Pixels(PixelArgs {
-            cloud: CloudArgs::without_points(lengths, cloud, check, op, launcher),
+            cloud: CloudArgs::without_points(lengths, cloud, check, reports, launcher),
             image: DepthArgs::new(source, image, cloud),
         }))
     }

@@ -9,6 +9,7 @@
 //! tell replays apart, is the same in all of them (tried on an H200).
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::driver::OUT_OF_MEMORY;
 use super::sys::{DevicePointer, Driver};
@@ -51,6 +52,41 @@ pub(crate) struct Finding {
     pub(crate) first: u64,
     pub(crate) second: u64,
     pub(crate) third: u64,
+}
+
+/// What an op makes of its kernels' findings; one `static` of each op that reports.
+#[derive(Debug)]
+pub(crate) struct Reports {
+    describe: fn(&Finding) -> Error,
+    number: OnceLock<u32>,
+}
+
+/// The ops that may have reported, by number.
+static KNOWN: Mutex<Vec<&'static Reports>> = Mutex::new(Vec::new());
+
+impl Reports {
+    /// `describe` turns a finding into the error that the CPU would raise.
+    pub(crate) const fn new(describe: fn(&Finding) -> Error) -> Self {
+        Self { describe, number: OnceLock::new() }
+    }
+
+    /// The upper half of the code that the op's kernels send.
+    pub(crate) fn code(&'static self) -> u64 {
+        let number = self.number.get_or_init(|| {
+            let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+            known.push(self);
+            known.len() as u32
+        });
+        u64::from(*number) << 32
+    }
+}
+
+fn describe(number: u64, finding: &Finding) -> Error {
+    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    match (number as usize).checked_sub(1).and_then(|place| known.get(place)) {
+        Some(reports) => (reports.describe)(finding),
+        None => Error::invalid("input", format!("bad data in row {}", finding.row)),
+    }
 }
 
 /// The host's side of the reports of one GPU.
@@ -123,6 +159,6 @@ impl Mailbox {
         letter.epoch.compare_exchange(epoch, epoch + 1, Ordering::AcqRel, Ordering::Relaxed).ok()?;
         let latest = self.calls.load(Ordering::Relaxed);
         let place = format!("running call {call} of {latest} on cuda:{ordinal}");
-        Some(crate::ops::describe_finding((code >> 32) as u32, &finding).while_doing(place))
+        Some(describe(code >> 32, &finding).while_doing(place))
     }
 }

@@ -1,12 +1,11 @@
 //! Several streams at the same targets, side by side in one tensor: `align` of them all.
 
-use super::FUSE;
 pub use super::align::MOST_STREAMS;
 use super::align::{
     self, Align, Arguments, Batch, Dims as StreamDims, Extrapolate, Method, Methods, Scale, Source, are_lengths,
     are_stamps, check_ends, check_gap, check_scale, is_stored, with_unit,
 };
-use crate::cuda::Launcher;
+use crate::cuda::{Launcher, Reports};
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Error, Op, OutputSpec, Outputs, Result, ensure};
 
@@ -195,7 +194,7 @@ impl<'a> Fuse<'a> {
         });
         let sources: Vec<_> = sources.collect();
         work(&Align {
-            op: FUSE,
+            reports: &REPORTS,
             sources: &sources,
             batch: dims.batch,
             target_count: dims.targets,
@@ -270,6 +269,9 @@ impl Fuse<'_> {
         Ok(())
     }
 }
+
+/// What kernels find in data.
+static REPORTS: Reports = Reports::new(|finding| align::describe(finding, true).op("fuse"));
 
 impl Op for Fuse<'_> {
     const NAME: &'static str = "fuse";

@@ -1,8 +1,7 @@
 //! Values of a stream at other times than it was recorded at: `align` of one stream.
 
-use super::RESAMPLE;
 use super::align::{self, Align, Arguments, Dims, Source};
-use crate::cuda::Launcher;
+use crate::cuda::{Launcher, Reports};
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Op, OutputSpec, Outputs, Result};
 
@@ -96,7 +95,7 @@ impl<'a> Resample<'a> {
             return Ok(());
         }
         work(&Align {
-            op: RESAMPLE,
+            reports: &REPORTS,
             sources: &[Source { stream: Some((self.arguments(), dims)), column: 0, width: dims.width }],
             batch: dims.batch,
             target_count: dims.targets,
@@ -112,6 +111,9 @@ impl<'a> Resample<'a> {
         })
     }
 }
+
+/// What kernels find in data.
+static REPORTS: Reports = Reports::new(|finding| align::describe(finding, false).op("resample"));
 
 impl Op for Resample<'_> {
     const NAME: &'static str = "resample";

@@ -2,12 +2,13 @@
 //! of options.
 
 use crate::tensor::{DType, TensorRef};
-use crate::{Error, Result, ensure};
+use crate::{Error, Result, did_you_mean, ensure};
 
 pub(crate) fn by_name<T: Copy>(argument: &'static str, names: &[(&'static str, T)], wanted: &str) -> Result<T> {
     names.iter().find(|(name, _)| *name == wanted).map(|&(_, value)| value).ok_or_else(|| {
         let known: Vec<_> = names.iter().map(|(name, _)| *name).collect();
-        Error::invalid(argument, format!("expected one of {}, got {wanted:?}", known.join(", ")))
+        let meant = did_you_mean(wanted, known.iter().copied());
+        Error::invalid(argument, format!("expected one of {}, got {wanted:?}{meant}", known.join(", ")))
     })
 }
 

@@ -9,8 +9,8 @@ use libc::{
 
 use super::super::fs::Os;
 use super::*;
-use crate::source::Operation::{self, List, Look, Open, Read};
-use crate::source::faults::{Fault, during, while_blocked};
+use crate::files::Operation::{self, List, Look, Open, Read};
+use crate::files::faults::{Fault, during, while_blocked};
 
 /// There is no file: its episodes are skipped.
 const SKIPS: [i32; 5] = [ENOENT, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG];

@@ -1,6 +1,6 @@
 //! Safety of the cache: kills, faults, power loss, damage, several processes.
 //!
-//! The numbers in the names are those of the list of faults. Of the rows about the cache, 75 (the clock jumps
+//! The numbers in the names are those of docs/faults.md. Of the rows about the cache, 75 (the clock jumps
 //! back) and 82 (eviction) have nothing to test: nothing is removed by age or by use, and no stamp of the
 //! clock is compared with another.
 
@@ -23,8 +23,9 @@ use super::fs::Fs;
 use super::ingest::ingest_on;
 use super::layout::{MANIFEST, PLAN};
 use super::{Cache, Encoding, Images, IngestOptions, IngestReport, verify};
+use crate::dataset::Dataset;
 use crate::findings::Progress;
-use crate::model::{Dataset, Values};
+use crate::model::Values;
 use crate::{EpisodeInfo, Limits};
 
 /// A dataset of few episodes, part of the tree.

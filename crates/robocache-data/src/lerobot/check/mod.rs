@@ -24,8 +24,8 @@ use crate::check::collect::Collector;
 use crate::check::values::{Seen, over_all};
 use crate::check::work::in_order;
 use crate::check::{Code, codes};
+use crate::files::is_lasting;
 use crate::findings::{Checked, Finding, Level, Progress};
-use crate::source::is_lasting;
 
 /// What tasks need to know beyond the dataset.
 struct Plan {

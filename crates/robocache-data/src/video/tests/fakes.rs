@@ -132,7 +132,7 @@ fn programs_on_a_bad_day() {
         assert_eq!(error.kind(), kind, "{name}: {error}");
         // An episode is left out for good only where its file may be to blame.
         let of_the_system = ["SIGKILL", "no libraries", "no files"].contains(&name);
-        assert_eq!(crate::source::is_lasting(&error), !of_the_system, "{name}: {error}");
+        assert_eq!(crate::files::is_lasting(&error), !of_the_system, "{name}: {error}");
         assert!(error.to_string().contains(text), "{name}: {error}");
         assert_eq!(error.file(), Some(fake.video.path.as_path()), "{name}");
         fake.assert_gone(name);

@@ -1,4 +1,4 @@
-//! Files that lie. The id of a row is its number in the project's list of bad inputs.
+//! Files that lie. The id of a row is its number in docs/faults.md.
 
 use super::build::{Movie, boxed, entry, stsd, words};
 use super::*;

@@ -214,7 +214,7 @@ fn launch<const STREAMS: usize, const SEGMENTS: usize>(
         target_count: op.target_count as i64,
         batch: op.batch as i64,
         missing: op.dtype.repeated_missing_bits(),
-        code: u64::from(op.op) << 32 | u64::from(variant.stamp) << 8,
+        code: op.reports.code() | u64::from(variant.stamp) << 8,
         first_row: 0,
         reporter: launcher.reporter(),
         extrapolate: op.extrapolate as u32,
@@ -266,7 +266,7 @@ pub(in crate::ops) fn flags_of(op: &Arguments<'_>, check: bool) -> u32 {
 }
 
 /// What a kernel found, in the words of the CPU. `by_stream`: naming the stream.
-pub(crate) fn describe(finding: &Finding, by_stream: bool) -> Error {
+pub(in crate::ops) fn describe(finding: &Finding, by_stream: bool) -> Error {
     let error = describe_row(finding);
     match error.argument_name() {
         _ if !by_stream => error,

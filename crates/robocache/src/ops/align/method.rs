@@ -29,6 +29,11 @@ pub enum Method {
 }
 
 impl Method {
+    /// The names of all methods.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        Self::NAMES.iter().map(|(name, _)| *name)
+    }
+
     const NAMES: [(&'static str, Self); 8] = [
         ("linear", Self::Linear),
         ("nearest", Self::Nearest),

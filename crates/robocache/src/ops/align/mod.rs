@@ -25,13 +25,14 @@ pub(in crate::ops) use super::rows::{Batch, are_lengths, strides};
 pub(in crate::ops) use arguments::STAGE;
 pub(in crate::ops) use blend::Real;
 pub(in crate::ops) use cpu::align as on_cpu;
-pub(crate) use cuda::{KERNELS, describe as describe_finding};
-pub(in crate::ops) use cuda::{align as on_cuda, flags_of};
+pub(crate) use cuda::KERNELS;
+pub(in crate::ops) use cuda::{align as on_cuda, describe, flags_of};
 pub(in crate::ops) use locate::{Pick, Rules, Stamp, Stamps, longest_gap};
 use method::Ranges;
 pub(in crate::ops) use rows::Rows;
 pub(in crate::ops) use variant::{STAMPS, stamp_number};
 
+use crate::cuda::Reports;
 use crate::tensor::{DType, TensorRef};
 use crate::{Error, Outputs, Result, ensure};
 
@@ -40,8 +41,8 @@ pub const MOST_STREAMS: usize = 32;
 
 /// What is asked for: streams at common targets, side by side.
 pub(in crate::ops) struct Align<'a> {
-    /// The op that asks, as reports of kernels name it.
-    pub(in crate::ops) op: u32,
+    /// Of the op that asks.
+    pub(in crate::ops) reports: &'static Reports,
     pub(in crate::ops) sources: &'a [Source<'a>],
     pub(in crate::ops) batch: usize,
     pub(in crate::ops) target_count: usize,

@@ -1,7 +1,7 @@
 //! `crop_box` on CUDA: a mask, or flags, their scan and a move of the points.
 
 use super::{CropBox, Targets};
-use crate::cuda::{CloudArgs, Finding, KernelFamily, Launcher, Parts, Scan};
+use crate::cuda::{CloudArgs, Finding, KernelFamily, Launcher, Parts, Reports, Scan};
 use crate::ops::cloud::Cloud;
 use crate::ops::rows::bad_length;
 use crate::ops::scalar::{FLOATS, float_number};
@@ -70,7 +70,7 @@ pub(super) fn crop(op: &CropBox<'_>, cloud: &Cloud, out: &mut Outputs<'_, '_>, l
     let rounded = |x: f64| if op.points.dtype() == crate::DType::F64 { x } else { f64::from(x as f32) };
     let base = if op.compact { Parts::base(out.workspace()) } else { std::ptr::null_mut() };
     let args = Args {
-        cloud: CloudArgs::new(&op.points, op.lengths, cloud, op.check, crate::ops::CROP_BOX, launcher),
+        cloud: CloudArgs::new(&op.points, op.lengths, cloud, op.check, Some(&REPORTS), launcher),
         low: op.low.map(rounded),
         high: op.high.map(rounded),
         flags: base.cast(),
@@ -100,7 +100,10 @@ pub(super) fn crop(op: &CropBox<'_>, cloud: &Cloud, out: &mut Outputs<'_, '_>, l
     }
 }
 
+/// What kernels find in data.
+static REPORTS: Reports = Reports::new(|finding| describe(finding).op("crop_box"));
+
 /// What a kernel found, in the words of the CPU.
-pub(crate) fn describe(finding: &Finding) -> Error {
+fn describe(finding: &Finding) -> Error {
     bad_length(finding.row, finding.first as i64, finding.second)
 }

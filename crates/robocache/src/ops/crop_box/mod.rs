@@ -4,7 +4,7 @@
 mod cpu;
 mod cuda;
 
-pub(crate) use cuda::{KERNELS, describe as describe_finding};
+pub(crate) use cuda::KERNELS;
 
 use super::cloud::Cloud;
 use super::rows::{Batch, check_length_values, strides};

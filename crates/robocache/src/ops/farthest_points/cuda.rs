@@ -1,7 +1,7 @@
 //! `farthest_points` on CUDA: one block for each row.
 
 use super::{FarthestPoints, bad_length};
-use crate::cuda::{CloudArgs, Finding, Grid, KernelFamily, Launcher, Parts};
+use crate::cuda::{CloudArgs, Finding, Grid, KernelFamily, Launcher, Parts, Reports};
 use crate::ops::cloud::Cloud;
 use crate::ops::rows::strides;
 use crate::ops::scalar::{FLOATS, float_number};
@@ -88,7 +88,7 @@ pub(super) fn farthest_points(
     let most = (launcher.gpu().info().shared_memory as usize).saturating_sub(1024);
     let near = !has_workspace || (shared <= most && cloud.count <= most_near(op));
     let args = Args {
-        cloud: CloudArgs::new(&op.points, op.lengths, cloud, op.check, crate::ops::FARTHEST_POINTS, launcher),
+        cloud: CloudArgs::new(&op.points, op.lengths, cloud, op.check, Some(&REPORTS), launcher),
         index_strides: strides::<2>(output.view()).map(|stride| stride as i64),
         index: output.data_mut().cast(),
         distances,
@@ -109,7 +109,10 @@ pub(super) fn farthest_points(
     unsafe { launcher.launch(&KERNELS, variant, grid, &args) }
 }
 
+/// What kernels find in data.
+static REPORTS: Reports = Reports::new(|finding| describe(finding).op("farthest_points"));
+
 /// What a kernel found, in the words of the CPU.
-pub(crate) fn describe(finding: &Finding) -> Error {
+fn describe(finding: &Finding) -> Error {
     bad_length(finding.row, finding.first as i64, finding.third, finding.second)
 }

@@ -6,7 +6,7 @@
 
 mod cuda;
 
-pub(crate) use cuda::{KERNELS, describe as describe_finding};
+pub(crate) use cuda::KERNELS;
 
 use super::cloud::{Cloud, Points};
 use super::rows::{Batch, given_length, strides};

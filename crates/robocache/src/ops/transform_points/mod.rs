@@ -80,7 +80,7 @@ impl Op for TransformPoints<'_> {
             return Ok(());
         }
         let args = Args {
-            cloud: CloudArgs::new(&self.points, None, &dims.cloud, false, 0, launcher),
+            cloud: CloudArgs::new(&self.points, None, &dims.cloud, false, None, launcher),
             pose: SmallArgs::pose(&Pose { source: self.pose, form: dims.form }),
             out: PointsOut::new(output),
         };

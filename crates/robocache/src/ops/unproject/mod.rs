@@ -77,7 +77,7 @@ impl Op for Unproject<'_> {
         if cloud.total() == 0 {
             return Ok(());
         }
-        let points = PointArgs::new(&PointSource::Depth(self.image), None, cloud, false, 0, launcher)?;
+        let points = PointArgs::new(&PointSource::Depth(self.image), None, cloud, false, None, launcher)?;
         let rest =
             Rest { out: PointsOut::new(output), valid, valid_strides: valid_strides.map(|stride| stride as i64) };
         let grid = Grid { shared: PointsOut::staged(DType::F32), ..points.grid() };

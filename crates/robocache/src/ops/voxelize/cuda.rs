@@ -4,7 +4,9 @@ use super::mark::{self, Mark, marks_grid};
 use super::place::GridArgs;
 use super::reduce_cuda::{SortedKeys, reduce_sorted};
 use super::{CountsIn, Dims, Reduce, Targets, Voxelize};
-use crate::cuda::{self, DigitArgs, Finding, KernelFamily, Launcher, Parts, PointArgs, Sort, SortMemory, clear, fill};
+use crate::cuda::{
+    self, DigitArgs, Finding, KernelFamily, Launcher, Parts, PointArgs, Reports, Sort, SortMemory, clear, fill,
+};
 use crate::ops::rows::bad_length;
 use crate::{Error, Outputs, Result};
 
@@ -199,8 +201,7 @@ impl Job<'_> {
 
     fn points_and_grid(&self) -> Result<(PointArgs, GridArgs)> {
         let (op, dims) = (self.op, self.dims);
-        let points =
-            PointArgs::new(&op.points, op.lengths, &dims.cloud, op.check, crate::ops::VOXELIZE, self.launcher)?;
+        let points = PointArgs::new(&op.points, op.lengths, &dims.cloud, op.check, Some(&REPORTS), self.launcher)?;
         Ok((points, GridArgs::new(&op.grid, op.points.dtype(), dims.cells as u64)))
     }
 
@@ -286,7 +287,10 @@ impl Job<'_> {
     }
 }
 
+/// What kernels find in data.
+pub(super) static REPORTS: Reports = Reports::new(|finding| describe(finding).op("voxelize"));
+
 /// What a kernel found, in the words of the CPU.
-pub(crate) fn describe(finding: &Finding) -> Error {
+fn describe(finding: &Finding) -> Error {
     bad_length(finding.row, finding.first as i64, finding.second)
 }

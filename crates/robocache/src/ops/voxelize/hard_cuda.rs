@@ -1,5 +1,6 @@
 //! Hard voxels on CUDA: the first points of each group.
 
+use super::cuda::REPORTS;
 use super::divide::Divisor;
 use super::reduce_cuda::FeatureArgs;
 use super::sparse::{GatherDims, GatherVoxels};
@@ -121,7 +122,7 @@ pub(super) unsafe fn hard_voxels(
     if matches!(op.points, PointSource::Cloud(_)) {
         return Ok(());
     }
-    let points = PointArgs::new(&op.points, None, &dims.cloud, false, crate::ops::VOXELIZE, launcher)?;
+    let points = PointArgs::new(&op.points, None, &dims.cloud, false, Some(&REPORTS), launcher)?;
     let args = PixelVoxelArgs {
         groups: args.groups,
         voxels,

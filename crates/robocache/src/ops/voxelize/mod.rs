@@ -28,7 +28,7 @@ use std::str::FromStr;
 
 pub(crate) use backward::BACKWARD_KERNELS;
 pub use backward::{BackwardDims, VoxelizeBackward};
-pub(crate) use cuda::{SCATTER_KERNELS, WRITE_KERNELS, describe as describe_finding};
+pub(crate) use cuda::{SCATTER_KERNELS, WRITE_KERNELS};
 pub use grid::Grid;
 pub(crate) use hard_cuda::{HARD_KERNELS, PIXEL_KERNELS};
 pub(crate) use mark::{MARK_KERNELS, NEAR_KERNELS};

@@ -1,7 +1,7 @@
 //! The sparse ops on CUDA: sorted keys become groups, groups become rows.
 
 use super::Reduce;
-use super::cuda::sort_points;
+use super::cuda::{REPORTS, sort_points};
 use super::divide::Divisor;
 use super::hard_cuda::{features_of, hard_voxels};
 use super::place::GridArgs;
@@ -211,7 +211,7 @@ pub(super) fn group(
         values: if plan.sort.lands() == 0 { [landing, spare] } else { [spare, landing] },
         state: at(plan.state).cast(),
     };
-    let points = PointArgs::new(&op.points, op.lengths, &dims.cloud, op.check, crate::ops::VOXELIZE, launcher)?;
+    let points = PointArgs::new(&op.points, op.lengths, &dims.cloud, op.check, Some(&REPORTS), launcher)?;
     let grid = GridArgs::new(&op.grid, op.points.dtype(), dims.cells);
     // SAFETY: the views were checked against dims and live on this GPU, as does the workspace; the
     // framework keeps them until the stream has passed.
