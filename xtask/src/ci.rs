@@ -3,6 +3,7 @@
 use crate::process::Outcome;
 use crate::python::Venv;
 use crate::report::Report;
+use crate::test::Cases;
 use crate::workspace::Workspace;
 use crate::{checks, kernels, test, tree};
 
@@ -44,7 +45,7 @@ fn steps(workspace: &Workspace, tests: bool, report: &mut Report) {
         report.step("kernels", || kernels::compile(workspace, venv, &kernels::USUAL));
     }
     if tests {
-        test::rust_tests(workspace, venv.as_ref(), report);
-        test::python_tests(workspace, venv.as_ref(), &[], report);
+        test::rust_tests(workspace, venv.as_ref(), Cases::Some, report);
+        test::python_tests(workspace, venv.as_ref(), Cases::Some, &[], report);
     }
 }

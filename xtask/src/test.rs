@@ -8,6 +8,25 @@ use crate::python::Venv;
 use crate::report::{Counts, Report};
 use crate::workspace::Workspace;
 
+/// Scales loops of random cases, 1 where it is not set.
+const SCALE: &str = "ROBOCACHE_TEST_SCALE";
+
+/// How many of the random cases a run tries, where the user does not say.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Cases {
+    All,
+    /// A part, for CI; a nightly job tries more than all.
+    Some,
+}
+
+impl Cases {
+    fn scale(self, tests: &mut Command) {
+        if matches!(self, Self::Some) && std::env::var_os(SCALE).is_none() {
+            tests.env(SCALE, "0.3");
+        }
+    }
+}
+
 pub(crate) fn command(workspace: &Workspace, args: &[String]) -> Result<Outcome, String> {
     let (flags, pytest_args) = split_args(args);
     let (mut rust, mut python) = (true, true);
@@ -27,10 +46,10 @@ pub(crate) fn command(workspace: &Workspace, args: &[String]) -> Result<Outcome,
         venv = set_up(workspace, &mut report);
     }
     if rust {
-        rust_tests(workspace, venv.as_ref(), &mut report);
+        rust_tests(workspace, venv.as_ref(), Cases::All, &mut report);
     }
     if python {
-        python_tests(workspace, venv.as_ref(), pytest_args, &mut report);
+        python_tests(workspace, venv.as_ref(), Cases::All, pytest_args, &mut report);
     }
     Ok(report.finish())
 }
@@ -68,7 +87,7 @@ pub(crate) fn set_up_with(
 
 /// The step `rust tests`, documentation tests included. Videos are decoded with the program of the
 /// Python package imageio-ffmpeg, where there is an environment.
-pub(crate) fn rust_tests(workspace: &Workspace, venv: Option<&Venv>, report: &mut Report) {
+pub(crate) fn rust_tests(workspace: &Workspace, venv: Option<&Venv>, cases: Cases, report: &mut Report) {
     let mut counts = Counts::default();
     report.step("rust tests", || {
         let mut cargo = workspace.cargo();
@@ -78,6 +97,7 @@ pub(crate) fn rust_tests(workspace: &Workspace, venv: Option<&Venv>, report: &mu
             cargo.env(FFMPEG, program);
         }
         cargo.args(["test", "--release", "--workspace", "--no-fail-fast"]);
+        cases.scale(&mut cargo);
         let result = process::stream(&mut cargo, |line| add_cargo_line(&mut counts, line));
         judge(result, counts)
     });
@@ -94,7 +114,13 @@ fn wheel_ffmpeg(workspace: &Workspace, venv: &Venv) -> Option<String> {
 }
 
 /// The step `python tests`; without an environment it is noted as not run.
-pub(crate) fn python_tests(workspace: &Workspace, venv: Option<&Venv>, args: &[String], report: &mut Report) {
+pub(crate) fn python_tests(
+    workspace: &Workspace,
+    venv: Option<&Venv>,
+    cases: Cases,
+    args: &[String],
+    report: &mut Report,
+) {
     let mut counts = Counts::default();
     match venv {
         None => report.skip("python tests"),
@@ -104,6 +130,7 @@ pub(crate) fn python_tests(workspace: &Workspace, venv: Option<&Venv>, args: &[S
             report.step("python tests", || {
                 let mut pytest = venv.python(workspace);
                 pytest.args(["-m", "pytest"]).args(side_by_side(args)).args(args).envs(fake);
+                cases.scale(&mut pytest);
                 run_pytest(&mut pytest, &xml, &mut counts)
             });
         }

@@ -4,7 +4,7 @@
 //! kind of pixel: they are compiled here once, and not again with every change and test of what uses them.
 
 use fast_image_resize::images::{TypedImage, TypedImageRef};
-use fast_image_resize::pixels::{U8, U8x2, U8x3, U8x4};
+use fast_image_resize::pixels::{U8, U8x3};
 use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions, Resizer};
 
 /// Height and width.
@@ -17,11 +17,24 @@ pub type Size = (usize, usize);
 pub fn resize(pixels: &[u8], from: Size, to: Size, channels: usize) -> Result<Vec<u8>, String> {
     match channels {
         1 => resize_as::<U8>(pixels, from, to),
-        2 => resize_as::<U8x2>(pixels, from, to),
         3 => resize_as::<U8x3>(pixels, from, to),
-        4 => resize_as::<U8x4>(pixels, from, to),
+        2 | 4 => resize_planes(pixels, from, to, channels),
         _ => Err(format!("expected 1 to 4 channels, got {channels}")),
     }
+}
+
+/// Each channel by itself. Pictures with alpha are rare, and every kind of pixels costs half a minute to compile.
+fn resize_planes(pixels: &[u8], from: Size, to: Size, channels: usize) -> Result<Vec<u8>, String> {
+    let mut resized = Vec::new();
+    for channel in 0..channels {
+        let plane: Vec<u8> = pixels.iter().skip(channel).step_by(channels).copied().collect();
+        let plane = resize_as::<U8>(&plane, from, to)?;
+        resized.resize(plane.len() * channels, 0);
+        for (to, number) in resized.iter_mut().skip(channel).step_by(channels).zip(plane) {
+            *to = number;
+        }
+    }
+    Ok(resized)
 }
 
 /// For a kind of pixels that is known here: a choice at run time would compile all kinds that the crate has.
