@@ -23,6 +23,7 @@ import torch
 import resample as forward
 from common import Record, Target, number, options, print_table, rows_option, setup
 from resample import ROWS, STAMPS, Row
+from robocache._torch_arguments import as_method
 from timing import Copy, Spread, cpu_copy, event_time, gpu_copy, graph_time, neighbours, race
 
 COPY_FRACTION, AT_SIZE = 0.60, 100e6
@@ -55,7 +56,7 @@ def inputs(row: Row, args: argparse.Namespace, index: int) -> Inputs:
 def own(
     x: Inputs, shape: tuple[int, ...], values: torch.Tensor | None = None, method: str = "linear"
 ) -> torch.Tensor:
-    options = [rc._core.METHODS.index(method)], "clamp", True, "resample"
+    options = as_method("method", method, "resample"), "clamp", True, "resample"
     arguments = x.grad, values, x.times, x.targets, None, None, shape, *options
     return torch.ops.robocache.resample_backward(*arguments)
 

@@ -222,3 +222,18 @@ def test_a_plain_call_registers_nothing():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_a_second_gradient_is_refused_by_the_name_of_the_call():
+    (depth,) = images("cpu")
+    features = features_for(depth).requires_grad_()
+    grid = rc.voxelize_depth(depth, CAMERA, features=features, reduce="sum", **GRID)
+    (grad,) = torch.autograd.grad(grid.square().sum(), features, create_graph=True)
+    refused = lambda: grad.sum().backward()  # noqa: E731
+    assert_refused(refused, "Unsupported", None, "double backward", op="voxelize_depth")
+
+
+def test_no_reduction_is_the_default_one_where_torch_sees_the_call():
+    (depth,) = images("cpu")
+    mapped = torch.func.vmap(lambda d: rc.voxelize_depth(d, CAMERA, reduce=None, **GRID))(depth)
+    assert torch.equal(mapped, rc.voxelize_depth(depth, CAMERA, reduce=None, **GRID))

@@ -471,3 +471,17 @@ def test_what_only_the_engine_does_ends_a_graph():
     torch.compiler.reset()
     direct = torch.compile(rc.resample, backend="eager")(*arrays)
     assert isinstance(direct, np.ndarray)
+
+
+def test_without_values_the_targets_decide_where_results_are():
+    with FakeTensorMode():
+        targets = torch.empty(2, 3, dtype=torch.float64, device="cuda")
+        found = rc.fuse([rc.Stream(dim=3, scale=0.5)], targets, return_valid=True)
+        assert all(x.device == targets.device for x in found)
+
+
+def test_ranges_that_no_schema_holds_are_refused():
+    arm, arm_times, _, _, targets = signals("cpu")
+    stream = rc.Stream(arm.requires_grad_(), arm_times, method=[("linear", 0, 2**63)])
+    call = lambda: rc.fuse([stream], targets)  # noqa: E731
+    assert_refused(call, "InvalidArgument", "streams[0].method", "whole numbers", op="fuse")

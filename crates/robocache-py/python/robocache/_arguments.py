@@ -104,11 +104,11 @@ def one_of(argument: str, value: Any, known: Sequence[str], op: str = "Loader") 
 
 
 def did_you_mean(given: Any, known: Iterable[str]) -> str:
-    """`; did you mean 'jpeg'?` for a name that resembles a known one, else nothing."""
+    """`; did you mean "jpeg"?` for a name that resembles a known one, else nothing."""
     from difflib import get_close_matches
 
     near = get_close_matches(given, list(known), 1) if isinstance(given, str) else []
-    return f"; did you mean {near[0]!r}?" if near else ""
+    return f'; did you mean "{near[0]}"?' if near else ""
 
 
 def texts(argument: str, value: Any) -> list[str]:

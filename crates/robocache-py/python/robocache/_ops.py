@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from robocache import _core
 from robocache._arguments import only_named  # noqa: F401 - in the text that `_by_place` writes
+from robocache._source import written
 from robocache._stream import Stream
 
 if TYPE_CHECKING:
@@ -120,8 +121,7 @@ def {name}({", ".join([*places, "_named=...", *defaults])}):
             return result
     return _torch_ops().{name}({", ".join([*places, *named])})
 """
-    exec(lines, globals())
-    call: _Function = globals()[name]
+    call: _Function = written(name, lines, globals())
     call.__module__, call.__qualname__ = "robocache", name
     call.__doc__ = function.__doc__
     call.__wrapped__ = function  # type: ignore[attr-defined]

@@ -17,7 +17,7 @@ from robocache._torch_arguments import (
     stored_as,
     with_batch,
 )
-from robocache._torch_kinds import KINDS, Part, label, streams_in
+from robocache._torch_kinds import Part, label, part, streams_in
 from robocache._torch_library import (
     Arguments,
     Gradient,
@@ -27,12 +27,6 @@ from robocache._torch_library import (
     described,
     no_second_gradient,
 )
-
-
-def _part(name: str) -> Part:
-    (part,) = KINDS[name].parts
-    return part
-
 
 # -- the gradient of both --------------------------------------------------------------------------
 
@@ -57,14 +51,14 @@ RESAMPLE_BACKWARD = Op(
     (
         Part("grad", "Tensor", 2),
         Part("values", "Tensor?", 2),
-        *(_part(name) for name in ("times", "targets", "lengths", "target_lengths")),
+        *(part(name) for name in ("times", "targets", "lengths", "target_lengths")),
         Part("shape", "SymInt[]"),
-        *(_part(name) for name in ("method", "extrapolate", "check")),
+        *(part(name) for name in ("method", "extrapolate", "check")),
         Part("of", "str"),
     ),
     outputs=lambda a: [(True, tuple(a.shape), a.grad.dtype)],
     compute=_backward,
-    gradient=no_second_gradient("resample", "values"),
+    gradient=no_second_gradient("values", lambda a: str(a.of)),
     of="resample",
     shape="shape",
     full=("grad", "values"),
@@ -87,7 +81,6 @@ def _resample_save(ctx: Any, a: Arguments) -> None:
     ctx.save_for_backward(kept, a.times, a.targets, a.lengths, a.target_lengths)
     ctx.shape, ctx.dtype = a.values.shape, a.values.dtype
     ctx.options = a.method, a.extrapolate, a.check
-    ctx.wanted = a.values.requires_grad
 
 
 def _resample_gradient(ctx: Any, grad: Tensor) -> dict[str, Any]:
@@ -103,6 +96,7 @@ RESAMPLE, read_resample = described(
     outputs=_resample_outputs,
     results=2,
     flags=(None, "return_valid"),
+    optional=lambda a: [(True, a.values.dtype), (a.return_valid, torch.bool)],
     gradient=Gradient("values", _resample_save, _resample_gradient),
 )
 
@@ -157,7 +151,7 @@ def _fuse_save(ctx: Any, a: Arguments) -> None:
             kept.append(each.values if reads_values(each.method) else None)
     ctx.shapes = [(x.shape, x.dtype, x.requires_grad) for x in a.values]
     ctx.count, ctx.others = len(kept), len(a.others)
-    ctx.packed = {"layout": a.layout, "max_gaps": a.max_gaps, "names": a.names}
+    ctx.packed = {"layout": a.layout, "max_gaps": a.max_gaps}
     ctx.options = a.extrapolate, a.check
     ctx.save_for_backward(*kept, *a.others, a.targets, a.target_lengths)
 
@@ -192,5 +186,11 @@ FUSE, read_fuse = described(
     outputs=_fuse_outputs,
     results=3,
     flags=(None, "return_valid", "return_age"),
+    optional=lambda a: [
+        (True, torch.float32),
+        (a.return_valid, torch.bool),
+        (a.return_age, torch.float32),
+    ],
+    like=lambda a: a.values[0] if a.values else a.targets,
     gradient=Gradient("values", _fuse_save, _fuse_gradient),
 )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from robocache import _core
-from robocache._arguments import invalid, whole
+from robocache._arguments import did_you_mean, invalid, whole
 from robocache._errors import InvalidArgument, RoboCacheError, Unsupported
 
 _TORCH: Any = torch
@@ -256,8 +256,10 @@ def as_numbers(argument: str, given: Any, op: str) -> list[float]:
 
 def as_whole(argument: str, given: Any, op: str) -> int:
     """A whole number, also one that torch.compile does not know yet; the engine looks at its bounds."""
-    if isinstance(given, int) and not isinstance(given, bool):
-        return given
+    is_known = isinstance(given, int) and not isinstance(given, bool)
+    if is_known and (torch.compiler.is_compiling() or -(2**63) <= given < 2**63):
+        found: int = given
+        return found
     return whole(argument, given, -(2**63), 2**63 - 1, op)
 
 
@@ -335,6 +337,8 @@ def _number_of_method(argument: str, name: Any, op: str) -> int:
         refuse(InvalidArgument, op, argument, f"expected a name, got {type(name).__name__}")
     if name not in _METHOD_NUMBERS:
         text = f'expected one of {", ".join(METHODS)}, got "{encodable(name)}"'
+        if not torch.compiler.is_compiling():
+            text += did_you_mean(name, METHODS)
         refuse(InvalidArgument, op, argument, text)
     return _METHOD_NUMBERS[name]
 
@@ -342,7 +346,9 @@ def _number_of_method(argument: str, name: Any, op: str) -> int:
 def _is_range(item: Any) -> bool:
     if not isinstance(item, (tuple, list)) or len(item) != 3 or not isinstance(item[0], str):
         return False
-    return all((isinstance(x, int) or hasattr(x, "__index__")) and int(x) >= 0 for x in item[1:])
+    return all(
+        (isinstance(x, int) or hasattr(x, "__index__")) and 0 <= int(x) < 2**63 for x in item[1:]
+    )
 
 
 def method_of(packed: Sequence[int]) -> Any:

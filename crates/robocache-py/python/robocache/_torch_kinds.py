@@ -34,7 +34,6 @@ from robocache._torch_arguments import (
     as_tensor,
     as_text,
     as_whole,
-    encodable,
     exists_only_in,
     fill_of,
     known,
@@ -175,8 +174,9 @@ GROUPS = Kind(
 
 _SAMPLES, _LENGTHS, _SCALE, _NAMED = 1, 2, 4, 8
 """What a stream has."""
-_HEAD = 3
-"""Numbers of a stream in front of its method: what it has, its columns where it has no samples, its method's length."""
+_HEAD = 4
+"""Numbers of a stream in front of others: what it has, its columns where it has no samples, the lengths of its method and
+of its name."""
 
 
 def label(index: int, names: Sequence[str | None]) -> str:
@@ -187,7 +187,7 @@ def label(index: int, names: Sequence[str | None]) -> str:
 
 
 def as_streams(argument: str, given: Any, op: str) -> tuple[Any, ...]:
-    """Values; all other tensors, stream by stream; what there is of each; gaps, where infinity is none; names."""
+    """Values; all other tensors, stream by stream; what there is of each, as numbers; gaps, where infinity is none."""
     if not isinstance(given, (list, tuple)):
         refuse(
             InvalidArgument, op, argument, f"expected a list of Stream, got {type(given).__name__}"
@@ -220,20 +220,22 @@ def as_streams(argument: str, given: Any, op: str) -> tuple[Any, ...]:
         has |= _NAMED if each.name is not None else 0
         method = as_method(f"{called}.method", each.method, op)
         dim = -1 if each.dim is None else known(each.dim)
-        layout += [has, dim, len(method), *method]
+        # Letters as numbers: a schema holds no half of a surrogate pair.
+        letters = [] if each.name is None else [ord(letter) for letter in each.name]
+        layout += [has, dim, len(method), len(letters), *method, *letters]
         gap = as_seconds(f"{called}.max_gap", each.max_gap, op)
         gaps.append(math.inf if gap is None else gap)
-    return values, others, layout, gaps, [encodable(name or "") for name in names]
+    return values, others, layout, gaps
 
 
 def streams_in(a: Any) -> list[Any]:
     """The streams of a call of the registered op."""
     values, others, streams = iter(a.values), iter(a.others), []
-    at = 0
-    for gap, name in zip(a.max_gaps, a.names, strict=True):
-        has, dim, count = a.layout[at : at + _HEAD]
-        method = a.layout[at + _HEAD : at + _HEAD + count]
-        at += _HEAD + count
+    numbers = iter(a.layout)
+    for gap in a.max_gaps:
+        has, dim, count, length = (next(numbers) for _ in range(_HEAD))
+        method = [next(numbers) for _ in range(count)]
+        name = "".join(chr(next(numbers)) for _ in range(length))
         streams.append(
             SimpleNamespace(
                 values=next(values) if has & _SAMPLES else None,
@@ -249,9 +251,9 @@ def streams_in(a: Any) -> list[Any]:
     return streams
 
 
-def streams_of(values: Any, others: Any, layout: Any, gaps: Any, names: Any) -> list[Stream]:
+def streams_of(values: Any, others: Any, layout: Any, gaps: Any) -> list[Stream]:
     """The opposite of `as_streams`."""
-    a = SimpleNamespace(values=values, others=others, layout=layout, max_gaps=gaps, names=names)
+    a = SimpleNamespace(values=values, others=others, layout=layout, max_gaps=gaps)
     streams = []
     for each in streams_in(a):
         parts = {**vars(each), "method": method_of(each.method)}
@@ -274,7 +276,6 @@ STREAMS = Kind(
         Part("others", "Tensor[]", _axes_of_others),
         Part("layout", "int[]"),
         Part("max_gaps", "float[]"),
-        Part("names", "str[]"),
     ),
     as_streams,
     streams_of,
@@ -338,4 +339,12 @@ KINDS: dict[str, Kind] = {
     **{name: one(name, "ScalarType?", as_dtype) for name in _DTYPES},
 }
 
-__all__ = ["KINDS", "op_of", "refuse_options"]
+
+def part(name: str) -> Part:
+    """The one part of an argument that is one of the schema, too."""
+    (found,) = KINDS[name].parts
+    return found
+
+
+# Beside what is public, names of the text that `_torch_library` writes.
+__all__ = ["GROUPS", "KINDS", "POINTS", "Kind", "Part", "op_of", "part", "refuse_options"]

@@ -19,6 +19,7 @@ import torch
 from robocache import _torch_kinds
 from robocache._core import below_torch
 from robocache._errors import Unsupported
+from robocache._source import written
 from robocache._torch_arguments import NOWHERE, common_batch, no_forward_mode
 from robocache._torch_kinds import KINDS, Kind, Part
 
@@ -64,6 +65,12 @@ class Op:
     results: int = 1
     flags: tuple[str | None, ...] = ()
     """For each result the argument that says whether it is wanted; None where it always is."""
+    optional: Callable[[Arguments], Sequence[tuple[Any, torch.dtype]]] | None = None
+    """For each result whether it is wanted, and its dtype where it is not: what is quicker told than the shapes."""
+    like: Callable[[Arguments], Tensor] | None = None
+    """The tensor on whose device results are, where it is not the first argument."""
+    why: str = ""
+    """Why a gradient is refused, where there is none at all but another op has one."""
     gradient: Gradient | None = None
     vmap: bool = True
     of: str = ""
@@ -74,6 +81,10 @@ class Op:
     """Of a gradient: the argument that is the shape of the result."""
     full: tuple[str, ...] = ()
     """Tensors that must have the batch if there is one."""
+
+    def named(self, a: Arguments | None = None) -> str:
+        """What errors call it."""
+        return self.called(a) if self.called and a is not None else self.of or self.name
 
     @property
     def schema(self) -> str:
@@ -96,27 +107,42 @@ class Op:
             for part in self.parts
             if isinstance(tensor := getattr(a, part.name), Tensor) and part.axes is not None
         ]
-        return common_batch(self.of or self.name, *tensors, *others)
+        return common_batch(self.named(a), *tensors, *others)
+
+    def tensor(self, a: Arguments) -> Tensor:
+        """The tensor on whose device results are."""
+        found: Tensor = self.like(a) if self.like else getattr(a, self.parts[0].name)
+        return found
 
     def kernel(self, *given: Any) -> Any:
         a = self.arguments(given)
         found = self.compute(a)
+        if self.results == 1:
+            return found
         found = found if isinstance(found, tuple) else (found,)
         if len(found) < self.results:
-            # A schema has all results: those that nobody wants are empty.
-            left, like = iter(found), _first_tensor(given)
+            # A schema has all results: those that nobody wants are empty. Other dtypes than one of these they may have
+            # in `fake`, which must be told: so the outputs are asked.
+            left, like = iter(found), self.tensor(a)
             found = tuple(
                 next(left) if wanted else like.new_empty((0,), dtype=dtype)
-                for wanted, _, dtype in self.outputs(a)
+                for wanted, dtype in self.wanted(a)
             )
-        return found if self.results > 1 else found[0]
+        return found
+
+    def wanted(self, a: Arguments) -> Sequence[tuple[Any, torch.dtype]]:
+        """Whether each result is wanted, and its dtype."""
+        if self.optional is not None:
+            return self.optional(a)
+        return [(wanted, dtype) for wanted, _, dtype in self.outputs(a)]
 
     def fake(self, *given: Any) -> Any:
         """Empty results of the right shapes."""
-        like = _first_tensor(given)
+        a = self.arguments(given)
+        like = self.tensor(a)
         found = tuple(
             like.new_empty(shape if wanted else (0,), dtype=dtype)
-            for wanted, shape, dtype in self.outputs(self.arguments(given))
+            for wanted, shape, dtype in self.outputs(a)
         )
         return found if self.results > 1 else found[0]
 
@@ -131,22 +157,17 @@ class Op:
         return tuple(found.get(part.name) for part in self.parts)
 
 
-def no_second_gradient(name: str, within: str) -> Gradient:
-    """Of a gradient, which has none; an argument `of` names the op whose it is, where several share it."""
+def no_second_gradient(within: str, named: Callable[[Arguments], str]) -> Gradient:
+    """Of a gradient, which has none; `named` tells whose it is."""
 
     def save(ctx: Any, a: Arguments) -> None:
-        ctx.of = getattr(a, "of", name)
+        ctx.named = named(a)
 
     def backward(ctx: Any, grad: Tensor) -> Any:
-        text = f"{ctx.of}: the gradient of a gradient (double backward) is not supported"
-        raise Unsupported(text, op=ctx.of)
+        text = f"{ctx.named}: the gradient of a gradient (double backward) is not supported"
+        raise Unsupported(text, op=ctx.named)
 
     return Gradient(within, save, backward)
-
-
-def _first_tensor(given: Sequence[Any]) -> Tensor:
-    lists = (x if isinstance(x, (list, tuple)) else [x] for x in given)
-    return next(x for items in lists for x in items if isinstance(x, Tensor))
 
 
 def described(
@@ -159,7 +180,6 @@ def described(
     name = function.__name__
     known, kinds = inspect.signature(function).parameters, {**KINDS, **(others or {})}
     chosen = {key: kinds[key] for key in known if key not in ("out", "stream")}
-    gradient = facts.get("gradient")
 
     def compute(a: Arguments) -> Any:
         options = {
@@ -169,15 +189,15 @@ def described(
         return function(**options)
 
     parts = tuple(part for kind in chosen.values() for part in kind.parts)
-    op = Op(name, parts, compute=compute, **facts)
-    return op, _reader(op, known, chosen, gradient.within if gradient else "")
+    op = Op(name, parts, **{"compute": compute, **facts})
+    return op, _reader(op, known, chosen)
 
 
 def _reader(
-    op: Op, known: Mapping[str, inspect.Parameter], kinds: Mapping[str, Kind], within: str
+    op: Op, known: Mapping[str, inspect.Parameter], kinds: Mapping[str, Kind]
 ) -> Callable[..., tuple[Any, ...]]:
-    """Written as source text, as `dataclass` does it: torch.compile traces straight lines, and guards nothing else."""
-    named = op.of or op.name
+    """Written as source text, as `dataclass` does it: torch.compile traces straight lines, with few guards."""
+    named, within = op.of or op.name, op.gradient.within if op.gradient else ""
     source = next((key for key, kind in kinds.items() if kind.names_op), None)
     lines = [f"op = op_of({source})" if source else f"op = {named!r}"]
     unseen = [key for key in ("out", "stream") if key in known]
@@ -197,7 +217,7 @@ def _reader(
         for part in kind.parts
         if part.type.startswith("Tensor") and part.name != within and not kind.looks_itself
     }
-    why = f"exists_only_in({within!r})" if within else repr(NOWHERE)
+    why = f"exists_only_in({within!r})" if within else repr(op.why or NOWHERE)
     lines.append(f"refuse_gradients(op, {why}, {', '.join(f'{k}={x}' for k, x in plain.items())})")
     lines.append(read(lead))
     if within and within in kinds:  # streams look at theirs
@@ -212,9 +232,7 @@ def _reader(
         signature.append(f"{key}={parameter.default!r}" if has_default else key)
     text = "\n    ".join([f"def read_{op.name}({', '.join(signature)}):", *lines])
     # In the module that has what the lines call, as torch.compile looks names up by module.
-    space = vars(_torch_kinds)
-    exec(text, space)
-    reader: Callable[..., tuple[Any, ...]] = space[f"read_{op.name}"]
+    reader: Callable[..., tuple[Any, ...]] = written(f"read_{op.name}", text, vars(_torch_kinds))
     return reader
 
 
@@ -242,9 +260,14 @@ def load_gradient(op: Op, read: Callable[..., tuple[Any, ...]]) -> Callable[...,
         given = read(*arguments, **options)
         if op.gradient is None:
             return
+        a = op.arguments(given)
+        values = getattr(a, op.gradient.within)
+        each = values if isinstance(values, list) else [values]
+        if not any(isinstance(x, Tensor) and x.requires_grad for x in each):
+            return
         ctx = SimpleNamespace(needs_input_grad=[True] * len(given))
         ctx.save_for_backward = lambda *tensors: setattr(ctx, "saved_tensors", tensors)
-        op.gradient.save(ctx, op.arguments(given))
+        op.gradient.save(ctx, a)
         with torch.no_grad():
             results = op.fake(*given)
             op.gradient.backward(ctx, results[0] if op.results > 1 else results)
@@ -291,7 +314,7 @@ def _function(op: Op, within: str, rule: Callable[..., Any]) -> type[torch.autog
         "forward": forward,
         "setup_context": setup_context,
         "backward": backward,
-        "jvp": lambda *_: no_forward_mode(op.of or op.name, within),
+        "jvp": lambda *_: no_forward_mode(op.named(), within),
         "vmap": vmap,
     }
     methods = {key: staticmethod(member) for key, member in members.items()}
@@ -343,7 +366,7 @@ def call(name: str, *arguments: Any) -> Any:
 
 def _no_vmap(op: Op) -> Callable[..., Any]:
     def rule(info: Any, in_dims: Sequence[Any], *given: Any) -> Any:
-        name = op.called(op.arguments(given)) if op.called else op.of or op.name
+        name = op.named(op.arguments(given))
         text = f"{name}: torch.func.vmap is not supported; pass tensors with a batch"
         raise Unsupported(text, op=name)
 
@@ -408,7 +431,6 @@ def _vmap_rule(op: Op, invoke: Callable[..., Any]) -> Callable[..., Any]:
     """vmap adds a batch axis in front: it becomes the op's own, or one with it, and `invoke` calls the op again.
 
     Where torch.compile comes to a rule that must not be by a Function, which it cannot open."""
-    name = op.of or op.name
     if not op.vmap:
         return _no_vmap(op)
 
@@ -420,6 +442,7 @@ def _vmap_rule(op: Op, invoke: Callable[..., Any]) -> Callable[..., Any]:
         batch = max((b for b in batches if b != 1), default=1) if 0 not in batches else 0
         for place in places:
             if place.inner is None and place.mapped:
+                name = op.named(op.arguments(given))
                 text = "torch.func.vmap over something that has no batch, such as a scale"
                 raise Unsupported(f"{name}: {text}, is not supported", op=name)
             if not (place.mapped or place.has_batch or place.full):

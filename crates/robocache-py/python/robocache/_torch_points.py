@@ -11,14 +11,19 @@ from torch import Tensor
 from robocache import _core
 from robocache._depth import op_of
 from robocache._points import REDUCES_FEATURES, voxelize_backward
-from robocache._torch_arguments import common_batch, refuse_gradients, with_batch
+from robocache._torch_arguments import (
+    common_batch,
+    exists_only_in,
+    refuse_gradients,
+    with_batch,
+)
 from robocache._torch_kinds import (
     GROUPS,
-    KINDS,
     POINTS,
     Part,
     camera_axes,
     groups_of,
+    part,
     points_of,
     pose_axes,
 )
@@ -76,7 +81,11 @@ def _unproject_outputs(a: Arguments) -> Sequence[Output]:
 
 
 UNPROJECT, read_unproject = described(
-    _core.unproject, outputs=_unproject_outputs, results=2, flags=(None, "return_valid")
+    _core.unproject,
+    outputs=_unproject_outputs,
+    results=2,
+    flags=(None, "return_valid"),
+    optional=lambda a: [(True, torch.float32), (a.return_valid, torch.bool)],
 )
 
 
@@ -140,11 +149,6 @@ def _as_shared(result: Tensor, shape: Sequence[int]) -> Tensor:
     return result.reshape(*shape)
 
 
-def _part(name: str) -> Part:
-    (part,) = KINDS[name].parts
-    return part
-
-
 _OF_FEATURES = Part("features_shape", "SymInt[]"), Part("dtype", "ScalarType")
 
 
@@ -185,6 +189,12 @@ VOXELIZE, read_voxelize = described(
     outputs=_voxelize_outputs,
     results=3,
     flags=(None, "return_counts", "return_dropped"),
+    optional=lambda a: [
+        (True, torch.uint8),
+        (a.return_counts, torch.int32),
+        (a.return_dropped, torch.int64),
+    ],
+    called=_called,
     gradient=Gradient("features", _voxelize_save, _voxelize_gradient),
 )
 
@@ -210,14 +220,15 @@ VOXELIZE_BACKWARD = Op(
     (
         Part("grad", "Tensor", 4),
         *POINTS.parts,
-        *(_part(name) for name in ("features", "lengths")),
+        *(part(name) for name in ("features", "lengths")),
         *_OF_FEATURES,
-        *(_part(name) for name in ("origin", "voxel_size", "shape", "reduce")),
+        *(part(name) for name in ("origin", "voxel_size", "shape", "reduce")),
     ),
     outputs=lambda a: [(True, tuple(a.features_shape), a.dtype)],
     compute=_voxelize_backward,
-    gradient=no_second_gradient("voxelize", "features"),
+    gradient=no_second_gradient("features", _called),
     of="voxelize",
+    called=_called,
     shape="features_shape",
     full=("grad",),
 )
@@ -249,6 +260,7 @@ GROUP_POINTS, read_group_points = described(
     vmap=False,
     of="voxelize",
     called=_called,
+    why=exists_only_in("features"),
 )
 
 
@@ -310,9 +322,9 @@ GATHER_VOXELS, _read_gather_voxels = described(
     vmap=False,
     of="voxelize",
     called=_called,
+    compute=_gather,
     gradient=Gradient("features", _gather_save, _gather_gradient),
 )
-GATHER_VOXELS = Op(**{**vars(GATHER_VOXELS), "compute": _gather})
 
 
 def read_gather_voxels(*arguments: Any, **options: Any) -> tuple[Any, ...]:
@@ -360,7 +372,7 @@ GATHER_VOXELS_BACKWARD = Op(
     outputs=lambda a: [(True, tuple(a.features_shape), a.dtype)],
     compute=_gather_backward,
     vmap=False,
-    gradient=no_second_gradient("voxelize", "features"),
+    gradient=no_second_gradient("features", lambda _: "voxelize"),
     of="voxelize",
 )
 
