@@ -9,7 +9,7 @@ use crate::{Error, ErrorKind, Result};
 pub const ARCHITECTURES: [u32; 4] = [80, 90, 100, 120];
 
 /// Headers that every kernel may include, by name.
-const SHARED_HEADERS: [(&str, &str); 9] = [
+const SHARED_HEADERS: [(&str, &str); 10] = [
     ("rc.cuh", include_str!("../../kernels/rc.cuh")),
     ("report.cuh", include_str!("../../kernels/report.cuh")),
     ("scalar.cuh", include_str!("../../kernels/scalar.cuh")),
@@ -19,6 +19,7 @@ const SHARED_HEADERS: [(&str, &str); 9] = [
     ("pose.cuh", include_str!("../../kernels/pose.cuh")),
     ("depth.cuh", include_str!("../../kernels/depth.cuh")),
     ("grid.cuh", include_str!("../../kernels/grid.cuh")),
+    ("trig.cuh", include_str!("../../kernels/trig.cuh")),
 ];
 
 /// One kernel of the table.

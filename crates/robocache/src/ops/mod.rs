@@ -12,6 +12,7 @@ pub mod resample_backward;
 pub(crate) mod rows;
 pub(crate) mod scalar;
 pub mod transform_points;
+pub(crate) mod trig;
 pub mod unproject;
 pub mod voxelize;
 
