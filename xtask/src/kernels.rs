@@ -11,6 +11,9 @@ use crate::workspace::Workspace;
 
 /// The whole table, relative to the target folder.
 const TABLE: &str = "kernels.txt";
+/// The program that compiles kernels; of the whole workspace, since one package alone would be built anew with features of
+/// its own.
+const COMPILER: [&str; 7] = ["run", "--release", "--quiet", "--workspace", "--example", "kernels", "--"];
 /// Where Python wheels keep NVRTC, the newest first.
 const WHEELS: [&str; 2] = ["nvidia/cu13/lib/libnvrtc.so.13", "nvidia/cuda_nvrtc/lib/libnvrtc.so.12"];
 
@@ -46,7 +49,7 @@ pub(crate) fn architecture(text: &str) -> Result<(), String> {
 pub(crate) fn compile(workspace: &Workspace, venv: &Venv, architectures: &[&str]) -> Result<(), String> {
     let nvrtc = nvrtc(venv)?;
     let mut cargo = workspace.cargo();
-    cargo.args(["run", "--release", "--quiet", "--package", "robocache", "--example", "kernels", "--"]);
+    cargo.args(COMPILER);
     cargo.args(architectures).env("ROBOCACHE_NVRTC", nvrtc).stdin(Stdio::null()).stderr(Stdio::inherit());
     let output = cargo.output().map_err(|e| format!("cannot start cargo: {e}"))?;
     let table = String::from_utf8_lossy(&output.stdout);
@@ -63,7 +66,7 @@ pub(crate) fn keep(workspace: &Workspace, venv: &Venv, architecture: &str, folde
         std::fs::remove_dir_all(folder).map_err(|e| format!("{e}: {}", folder.display()))?;
     }
     let mut cargo = workspace.cargo();
-    cargo.args(["run", "--release", "--quiet", "--package", "robocache", "--example", "kernels", "--"]);
+    cargo.args(COMPILER);
     cargo.args([architecture, "--keep"]).env("ROBOCACHE_NVRTC", nvrtc(venv)?).env("ROBOCACHE_CUBIN_DIR", folder);
     process::run(&mut cargo)
 }

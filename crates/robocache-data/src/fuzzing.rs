@@ -113,6 +113,16 @@ pub fn image(bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// Arbitrary bytes as a URDF: a robot whose links can all be found, or an error.
+pub fn urdf(bytes: &[u8]) -> Result<()> {
+    own_panics_abort();
+    let Ok(text) = std::str::from_utf8(bytes) else { return Ok(()) };
+    report(crate::parse_urdf(text, None, None, None).and_then(|robot| {
+        let links: Vec<_> = robot.link_names().take(16).collect();
+        robot.chain(Some(&links))
+    }))
+}
+
 /// Arbitrary bytes as an MP4 file, of which the index is read.
 pub fn video(bytes: &[u8]) -> Result<()> {
     with_file(bytes, |path| crate::video::examine(path, &small()))

@@ -19,6 +19,7 @@ mod limits;
 pub mod loader;
 mod model;
 mod parquet;
+mod urdf;
 mod video;
 
 pub use check::{CODES, Code};
@@ -27,4 +28,5 @@ pub use findings::{Finding, Level, Progress};
 pub use frames::Frames;
 pub use limits::Limits;
 pub use model::{EpisodeInfo, Interpolation, Kind, Samples, Span, StreamInfo, Values};
+pub use urdf::{parse_urdf, read_urdf_text};
 pub use video::{Ffmpeg, search_ffmpeg_in};

@@ -69,14 +69,18 @@ const LONGEST_MESSAGE: usize = 160;
 /// A panic hook that the program sets after the first call of this function is on top of ours, and is
 /// told of these panics too.
 pub(crate) fn guarded<T>(path: &Path, what: &str, read: impl FnOnce() -> Result<T>) -> Result<T> {
+    unwound(what, read).map_err(|error| error.path(path))
+}
+
+/// As [`guarded`] for what comes from no file.
+pub(crate) fn unwound<T>(what: &str, read: impl FnOnce() -> Result<T>) -> Result<T> {
     silence_guarded_panics();
     let counted = || {
         let _inside = Inside::enter();
         read()
     };
     catch_unwind(AssertUnwindSafe(counted))
-        .unwrap_or_else(|panic| Err(corrupt(path, gave_up(what, &*panic))))
-        .map_err(|error| error.path(path))
+        .unwrap_or_else(|panic| Err(Error::new(ErrorKind::CorruptData, gave_up(what, &*panic))))
 }
 
 fn gave_up(what: &str, panic: &(dyn Any + Send)) -> String {

@@ -161,7 +161,7 @@ pub(crate) fn is_warming_up() -> bool {
 /// too. Nothing happens for data on the CPU.
 ///
 /// Args:
-///     op: the op's name, such as "resample".
+///     op: the op's name, such as "resample"; or a robot's, such as "fk", followed by the robot.
 ///     *arguments, **options: exactly those of the call that follows.
 #[pyfunction]
 #[pyo3(signature = (op, *arguments, **options))]
@@ -171,6 +171,7 @@ pub(crate) fn warmup<'py>(
     arguments: &Bound<'py, PyTuple>,
     options: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<()> {
+    const OF_ROBOTS: [&str; 4] = ["fk", "ik", "jacobian", "joint_velocity"];
     const OPS: [&str; 8] = [
         "crop_box",
         "farthest_points",
@@ -182,11 +183,13 @@ pub(crate) fn warmup<'py>(
         "voxelize_depth",
     ];
     let name = op.to_string_lossy();
-    if !OPS.contains(&&*name) {
-        let error = Error::invalid("op", format!("expected one of {}, got {name:?}", OPS.join(", "))).op("warmup");
-        return Err(errors::to_python(py, &error));
+    let of_robot = OF_ROBOTS.contains(&&*name);
+    if !of_robot && !OPS.contains(&&*name) {
+        let text = format!("expected one of {}, {}, got {name:?}", OPS.join(", "), OF_ROBOTS.join(", "));
+        return Err(errors::to_python(py, &Error::invalid("op", text).op("warmup")));
     }
-    let function = py.import("robocache")?.getattr(op)?;
+    let package = py.import("robocache")?;
+    let function = if of_robot { package.getattr("Robot")? } else { package.into_any() }.getattr(op)?;
     let _warming_up = Switched::on(&WARMING_UP);
     function.call(arguments, options)?;
     crate::torch_op::warm_up_gradient(op, arguments, options)

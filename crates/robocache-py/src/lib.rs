@@ -10,6 +10,7 @@ mod enter;
 mod errors;
 mod fuse;
 mod input;
+mod kinematics;
 mod loader;
 mod numpy;
 mod options;
@@ -17,6 +18,7 @@ mod output;
 mod points;
 mod resample;
 mod resample_backward;
+mod robot;
 mod source;
 mod stream;
 mod torch;
@@ -27,7 +29,7 @@ mod wheels;
 use std::ffi::OsString;
 
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyString, PyTuple};
 use robocache::ops::resample::Method;
 
 /// Runs the command line with the arguments of `sys.argv`; returns the exit code.
@@ -38,11 +40,18 @@ fn command_line(py: Python<'_>, arguments: Vec<OsString>) -> i32 {
     py.detach(|| robocache_cli::main(arguments))
 }
 
+/// `; did you mean "jpeg"?` for a name that resembles a known one, else nothing.
+#[pyfunction]
+fn did_you_mean(given: &Bound<'_, PyString>, known: Vec<String>) -> String {
+    robocache::did_you_mean(&given.to_string_lossy(), known.iter().map(String::as_str))
+}
+
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", robocache::VERSION)?;
     module.add("METHODS", PyTuple::new(module.py(), Method::names().collect::<Vec<_>>())?)?;
     module.add_function(wrap_pyfunction!(command_line, module)?)?;
+    module.add_function(wrap_pyfunction!(did_you_mean, module)?)?;
     module.add_function(wrap_pyfunction!(resample::resample, module)?)?;
     module.add_function(wrap_pyfunction!(resample_backward::resample_backward, module)?)?;
     module.add_function(wrap_pyfunction!(torch_op::below_torch, module)?)?;
@@ -57,6 +66,13 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(points::crop_box, module)?)?;
     module.add_function(wrap_pyfunction!(points::unproject, module)?)?;
     module.add_function(wrap_pyfunction!(points::farthest_points, module)?)?;
+    module.add_function(wrap_pyfunction!(kinematics::fk, module)?)?;
+    module.add_function(wrap_pyfunction!(kinematics::jacobian, module)?)?;
+    module.add_function(wrap_pyfunction!(kinematics::fk_backward, module)?)?;
+    module.add_function(wrap_pyfunction!(kinematics::fk_jacobian, module)?)?;
+    module.add_function(wrap_pyfunction!(kinematics::robot_joints, module)?)?;
+    module.add_function(wrap_pyfunction!(kinematics::joint_velocity, module)?)?;
+    module.add_function(wrap_pyfunction!(kinematics::ik, module)?)?;
     module.add_function(wrap_pyfunction!(dataset::open_dataset, module)?)?;
     module.add_function(wrap_pyfunction!(cache::open_cache, module)?)?;
     module.add_function(wrap_pyfunction!(cache::ingest_dataset, module)?)?;
@@ -77,5 +93,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<loader::Batches>()?;
     module.add_class::<loader::Order>()?;
     module.add_class::<loader::Windows>()?;
+    module.add_class::<robot::Robot>()?;
     Ok(())
 }

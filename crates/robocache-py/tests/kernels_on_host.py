@@ -23,6 +23,7 @@ from agreement import random_call as random_resample
 from fake_dlpack import BFLOAT, BOOL, CUDA, FLOAT, INT, UINT, Producer, pose_as_cupy
 from gradient_cases import LINEAR, MIXED, OTHERS, Call
 from gradient_cases import random_call as random_gradient
+from robots import random_urdf
 
 CODES = {torch.bfloat16: BFLOAT, torch.bool: BOOL, torch.uint8: UINT, torch.uint16: UINT}
 COPIES = LINEAR[1:]
@@ -334,6 +335,53 @@ class Cases:
         rc.synchronize()
         for place, (mine, theirs) in enumerate(zip(got, want, strict=True)):
             assert_same(mine.tensor, theirs, (place, sizes, size, reduce, most))
+
+    def robots(self) -> None:
+        """Poses, Jacobians, gradients, velocities and the way back, of trees with joints of all types."""
+        rng = self.rng
+        # Few robots: each is compiled for.
+        robot = rc.Robot.from_urdf(random_urdf(*[(0, 1), (5, 8), (2, 12)][int(rng.integers(3))]))
+        rows, joints = int(rng.choice([1, 31, 32, 70, 300])), robot.num_joints
+        places = [int(x) for x in rng.integers(0, len(robot.link_names), int(rng.integers(1, 4)))]
+        sizes = {
+            "q": (rows, joints),
+            "twist": (rows, 6),
+            "pose": (rows, 7),
+            "grad_pose": (rows, len(places), 7),
+            "grad_jacobian": (rows, len(places), 6, joints),
+        }
+        made = {name: torch.from_numpy(rng.normal(size=size)) for name, size in sizes.items()}
+        made["q"][rng.random(rows) < 0.1] *= 1e4
+        made["pose"][rng.random(rows) < 0.1] *= torch.nan
+        reached = robot.fk(made["q"], robot.link_names[places[0]])
+        made["pose"][::2] = reached[::2]
+        call = self.laid_out({name: tensor.to(self.dtype) for name, tensor in made.items()})
+
+        def results(put) -> list:
+            q, twist, pose, grad_pose, grad_jacobian = (put(call[name]) for name in sizes)
+            of, one = (robot._key, places), (robot._key, places[:1])
+            back = rc._core.fk_backward
+            rules = (1e-4, 1e-3, 12, 3, bool(rows % 2))
+            return [
+                rc._core.fk(q, *of, False),
+                rc._core.fk(q, *one, True),
+                rc._core.jacobian(q, *of, False),
+                *rc._core.fk_jacobian(q, *of, False),
+                back(q, grad_pose, None, *of),
+                back(q, None, grad_jacobian, *of),
+                back(q, grad_pose, grad_jacobian, *of),
+                rc._core.joint_velocity(q, twist, *one, 0.01),
+                *rc._core.ik(pose, None, *one, *rules),
+                *rc._core.ik(pose, q, *one, *rules),
+            ]
+
+        want, got = results(lambda tensor: tensor), results(self.there)
+        rc.synchronize()
+        for place, (mine, theirs) in enumerate(zip(got, want, strict=True)):
+            if place in (12, 17):  # the arc sine of a rotation's error is the platform's
+                torch.testing.assert_close(mine.tensor, theirs, equal_nan=True)
+            else:
+                assert_same(mine.tensor, theirs, (place, robot.name, rows, places))
 
     def gradient(self) -> None:
         rng = self.rng

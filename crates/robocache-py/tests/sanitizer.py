@@ -97,7 +97,43 @@ def launches() -> int:
     text = reported(call)
     assert "row 2 holds NaN at index 29000" in text, text
     rc.synchronize()
-    return count + clouds()
+    return count + clouds() + robots()
+
+
+def robots() -> int:
+    """Poses, Jacobians, gradients, velocities and the way back, for trees with joints of all types."""
+    import torch
+
+    import robocache as rc
+    from agreement import assert_same
+    from robots import random_urdf
+
+    count = 0
+    for seed, joints, dtype in ((0, 1, torch.float32), (5, 8, torch.float64), (2, 12, torch.float32)):
+        robot = rc.Robot.from_urdf(random_urdf(seed, joints))
+        links, tip = robot.link_names, robot.link_names[-1]
+        for rows in (1, 33, 257):
+            q, twist = (torch.randn(rows, n, dtype=dtype) for n in (robot.num_joints, 6))
+            calls = [
+                lambda q, t, r=robot, ls=links: r.jacobian(q, ls, return_pose=True),
+                lambda q, t, r=robot, ls=links: (r.fk(q, ls), r.jacobian(q, ls[-1])),
+                lambda q, t, r=robot, x=tip: (r.joint_velocity(q, t, links=x),),
+                lambda q, t, r=robot, x=tip: r.ik(r.fk(q, x), links=x, seeds=3)[:3],
+            ]
+            for call in calls:
+                for want, got in zip(call(q, twist), call(q.cuda(), twist.cuda()), strict=True):
+                    assert_same(got.cpu(), want, (seed, rows))
+                count += 1
+
+            def gradient(q, r=robot, ls=links):
+                q = q.clone().requires_grad_()
+                sum(x.sum() for x in r.jacobian(q, ls, return_pose=True)).backward()
+                return q.grad.cpu()
+
+            assert_same(gradient(q.cuda()), gradient(q), (seed, rows))
+            count += 1
+    rc.synchronize()
+    return count
 
 
 def streams() -> int:

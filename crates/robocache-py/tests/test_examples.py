@@ -17,6 +17,7 @@ SAYS = {
     "alignment.py": "pictures written",
     "from_lerobot.py": "features",
     "ingest_dataset.py": "0 findings",
+    "robot_arm.py": "the gripper can point down in",
     "train_ddp.py": "samples once each",
     "train_policy.py": "the loss fell",
     "voxelize.py": "cells are occupied",
@@ -41,10 +42,9 @@ def test_the_readme_prints_what_it_says(tmp_path):
 
 
 @pytest.mark.skipif(not (ROOT / "docs").exists(), reason="outside of the repository")
-def test_the_page_on_alignment_runs():
-    blocks = re.findall(
-        r"```python\n(.*?)```", (ROOT / "docs" / "alignment.md").read_text(), re.DOTALL
-    )
+@pytest.mark.parametrize("page", ["alignment.md", "kinematics.md"])
+def test_pages_run(page):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
     assert blocks
     for code in blocks:
         run("-c", code)

@@ -61,6 +61,8 @@ RUNS = [
     ("gradient", "float32", "float64", "9.0", 9),
     ("points", "int64", "float32", "9.0", 10),
     ("sparse", "int64", "float16", "8.0", 11),
+    ("robots", "int64", "float32", "9.0", 12),
+    ("robots", "int64", "float64", "8.0", 13),
 ]
 
 

@@ -36,6 +36,7 @@ from robocache._errors import (
     RoboCacheError,
     Unsupported,
 )
+from robocache._kinematics import IkResult, Robot
 from robocache._loader import Loader
 from robocache._ops import farthest_points, fuse, resample, transform_points, unproject
 from robocache._points import (
@@ -58,6 +59,7 @@ __all__ = [
     "EpisodeInfo",
     "FileError",
     "Finding",
+    "IkResult",
     "Ingested",
     "InvalidArgument",
     "LimitExceeded",
@@ -65,6 +67,7 @@ __all__ = [
     "NoDevice",
     "OutOfMemory",
     "RoboCacheError",
+    "Robot",
     "SparseVoxels",
     "Stream",
     "StreamInfo",

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from robocache import _core
 from robocache._errors import InvalidArgument
 
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
@@ -105,10 +106,7 @@ def one_of(argument: str, value: Any, known: Sequence[str], op: str = "Loader") 
 
 def did_you_mean(given: Any, known: Iterable[str]) -> str:
     """`; did you mean "jpeg"?` for a name that resembles a known one, else nothing."""
-    from difflib import get_close_matches
-
-    near = get_close_matches(given, list(known), 1) if isinstance(given, str) else []
-    return f'; did you mean "{near[0]}"?' if near else ""
+    return _core.did_you_mean(given, list(known)) if isinstance(given, str) else ""
 
 
 def texts(argument: str, value: Any) -> list[str]:

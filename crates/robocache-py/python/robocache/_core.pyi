@@ -1,4 +1,5 @@
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Sequence, ValuesView
+from os import PathLike
 from typing import Any, Generic, Literal, Protocol, TypeVar, final, overload
 
 import numpy as np
@@ -21,6 +22,7 @@ __all__ = [
     "Episodes",
     "Finding",
     "Order",
+    "Robot",
     "Stream",
     "StreamInfo",
     "Windows",
@@ -28,16 +30,24 @@ __all__ = [
     "below_torch",
     "command_line",
     "crop_box",
+    "did_you_mean",
     "farthest_points",
+    "fk",
+    "fk_backward",
+    "fk_jacobian",
     "fuse",
     "gather_voxels",
     "group_points",
+    "ik",
     "ingest_dataset",
+    "jacobian",
+    "joint_velocity",
     "open_cache",
     "open_dataset",
     "promoted",
     "resample",
     "resample_backward",
+    "robot_joints",
     "synchronize",
     "torch_must_see",
     "transform_points",
@@ -66,7 +76,11 @@ _Reduce = Literal["occupancy", "count", "sum", "mean", "max", "min"]
 _Op = Literal[
     "crop_box",
     "farthest_points",
+    "fk",
     "fuse",
+    "ik",
+    "jacobian",
+    "joint_velocity",
     "resample",
     "transform_points",
     "unproject",
@@ -264,9 +278,96 @@ def farthest_points(
     stream: Any = None,
     check: bool = True,
 ) -> Any: ...
+def fk(
+    q: _Values,
+    robot: str,
+    places: Sequence[int],
+    single: bool,
+    *,
+    out: _Values | None = None,
+    device: Any = None,
+    stream: Any = None,
+) -> _Values: ...
+def jacobian(
+    q: _Values,
+    robot: str,
+    places: Sequence[int],
+    single: bool,
+    *,
+    out: _Values | None = None,
+    device: Any = None,
+    stream: Any = None,
+) -> _Values: ...
+def fk_jacobian(
+    q: _Values,
+    robot: str,
+    places: Sequence[int],
+    single: bool,
+    *,
+    out: Any = None,
+    device: Any = None,
+    stream: Any = None,
+) -> tuple[_Values, _Values]: ...
+def fk_backward(
+    q: _Values, pose: Any | None, jacobian: Any | None, robot: str, places: Sequence[int]
+) -> _Values: ...
+def joint_velocity(
+    q: _Values,
+    twist: _HasDLPack | _Numbers,
+    robot: str,
+    places: Sequence[int],
+    damping: float,
+    *,
+    out: _Values | None = None,
+    device: Any = None,
+    stream: Any = None,
+) -> _Values: ...
+def ik(
+    pose: _Values,
+    q0: _HasDLPack | _Numbers | None,
+    robot: str,
+    places: Sequence[int],
+    position_tol: float,
+    rotation_tol: float,
+    max_iterations: int,
+    seeds: int,
+    limits: bool,
+    *,
+    out: Any = None,
+    device: Any = None,
+    stream: Any = None,
+) -> tuple[Any, Any, Any, Any, Any]: ...
+def robot_joints(robot: str) -> int: ...
 def synchronize(timeout: float | None = None) -> None: ...
 def warmup(op: _Op, *arguments: Any, **options: Any) -> None: ...
 def command_line(arguments: list[str]) -> int: ...
+def did_you_mean(given: str, known: list[str]) -> str: ...
+
+@final
+class Robot:
+    @staticmethod
+    def from_urdf(
+        urdf: str | PathLike[str], is_text: bool, base: str | None = None, tip: str | None = None
+    ) -> Robot: ...
+    @staticmethod
+    def from_dh(
+        rows: Sequence[tuple[Sequence[float], bool, Sequence[float]]], convention: str
+    ) -> Robot: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def joint_names(self) -> list[str]: ...
+    @property
+    def limits(self) -> list[tuple[float, float]]: ...
+    @property
+    def link_names(self) -> list[str]: ...
+    @property
+    def tip(self) -> str | None: ...
+    @property
+    def urdf(self) -> str | None: ...
+    def places(self, links: list[str] | None) -> list[int]: ...
 
 @final
 class Dataset:

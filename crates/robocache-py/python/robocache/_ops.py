@@ -19,7 +19,17 @@ from robocache._source import written
 from robocache._stream import Stream
 
 if TYPE_CHECKING:
-    from robocache._core import farthest_points, fuse, resample, transform_points, unproject
+    from robocache._core import (
+        farthest_points,
+        fk,
+        fuse,
+        ik,
+        jacobian,
+        joint_velocity,
+        resample,
+        transform_points,
+        unproject,
+    )
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -130,7 +140,11 @@ def {name}({", ".join([*places, "_named=...", *defaults])}):
 
 if not TYPE_CHECKING:
     farthest_points = _traceable(_core.farthest_points)
+    fk = _traceable(_core.fk)
     fuse = _by_place(_core.fuse)
+    ik = _traceable(_core.ik)
+    jacobian = _traceable(_core.jacobian)
+    joint_velocity = _traceable(_core.joint_velocity)
     resample = _by_place(_core.resample)
     transform_points = _traceable(_core.transform_points)
     unproject = _traceable(_core.unproject)
@@ -139,7 +153,11 @@ if not TYPE_CHECKING:
 __all__ = [
     "engine",
     "farthest_points",
+    "fk",
     "fuse",
+    "ik",
+    "jacobian",
+    "joint_velocity",
     "resample",
     "transform_points",
     "unproject",

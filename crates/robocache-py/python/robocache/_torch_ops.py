@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from robocache import _torch_align as align
+from robocache import _torch_kinematics as kinematics
 from robocache import _torch_points as points
 from robocache._depth import DepthImage
 from robocache._torch_library import load_gradient, public, register
@@ -28,6 +29,11 @@ for _op in (
     points.GROUP_POINTS,
     points.GATHER_VOXELS,
     points.GATHER_VOXELS_BACKWARD,
+    kinematics.FK,
+    kinematics.FK_BACKWARD,
+    kinematics.JACOBIAN,
+    kinematics.JOINT_VELOCITY,
+    kinematics.IK,
 ):
     register(_op)
 
@@ -39,6 +45,10 @@ unproject = public(points.UNPROJECT, points.read_unproject)
 farthest_points = public(points.FARTHEST_POINTS, points.read_farthest_points)
 voxelize = public(points.VOXELIZE, points.read_voxelize)
 group_points = public(points.GROUP_POINTS, points.read_group_points)
+fk = public(kinematics.FK, kinematics.read_fk)
+jacobian = public(kinematics.JACOBIAN, kinematics.read_jacobian)
+joint_velocity = public(kinematics.JOINT_VELOCITY, kinematics.read_joint_velocity)
+ik = public(kinematics.IK, kinematics.read_ik)
 
 _load_voxelize = points.load_dense_or_sparse(load_gradient(points.VOXELIZE, points.read_voxelize))
 
@@ -56,7 +66,9 @@ def _load_voxelize_depth(
 
 
 GRADIENTS: dict[str, Callable[..., None]] = {
+    "fk": kinematics.loader_of(kinematics.FK, kinematics.read_fk),
     "fuse": load_gradient(align.FUSE, align.read_fuse),
+    "jacobian": kinematics.loader_of(kinematics.JACOBIAN, kinematics.read_jacobian),
     "resample": load_gradient(align.RESAMPLE, align.read_resample),
     "voxelize": _load_voxelize,
     "voxelize_depth": _load_voxelize_depth,
@@ -67,9 +79,13 @@ __all__ = [
     "GRADIENTS",
     "crop_box",
     "farthest_points",
+    "fk",
     "fuse",
     "gather_voxels",
     "group_points",
+    "ik",
+    "jacobian",
+    "joint_velocity",
     "resample",
     "transform_points",
     "unproject",

@@ -22,11 +22,21 @@ const SHARED_HEADERS: [(&str, &str); 10] = [
     ("trig.cuh", include_str!("../../kernels/trig.cuh")),
 ];
 
+/// A header with constants that a kernel is compiled for, in place of its family's of the same name.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Special<'a> {
+    pub(crate) name: &'static str,
+    pub(crate) text: &'a str,
+    /// A hash of the text.
+    pub(crate) id: u64,
+}
+
 /// One kernel of the table.
 #[derive(Debug, Clone)]
-pub struct KernelVariant {
+pub struct KernelVariant<'a> {
     family: &'static KernelFamily,
     variant: u32,
+    special: Option<Special<'a>>,
 }
 
 /// A cubin and what the assembler said about it.
@@ -38,9 +48,17 @@ pub struct Compiled {
     pub log: String,
 }
 
-impl KernelVariant {
-    pub(crate) fn new(family: &'static KernelFamily, variant: u32) -> Self {
-        Self { family, variant }
+impl<'a> KernelVariant<'a> {
+    pub(crate) fn new(family: &'static KernelFamily, variant: u32, special: Option<Special<'a>>) -> Self {
+        Self { family, variant, special }
+    }
+
+    fn headers(&self) -> Vec<(&'static str, &'a str)> {
+        let own = self.family.headers.iter().map(|&(name, text)| match self.special {
+            Some(special) if special.name == name => (name, special.text),
+            _ => (name, text),
+        });
+        SHARED_HEADERS.iter().copied().chain(own).collect()
     }
 
     /// Its entry point, such as `rc_align_one_bfloat16_int64`.
@@ -54,8 +72,7 @@ impl KernelVariant {
         nvrtc.ensure_supports(architecture)?;
         let name = self.name();
         let options = self.options(architecture, &name, verbose);
-        let headers: Vec<_> = SHARED_HEADERS.iter().chain(self.family.headers).copied().collect();
-        nvrtc.compile(&name, self.family.source, &headers, &options).map(|(cubin, log)| Compiled { cubin, log })
+        nvrtc.compile(&name, self.family.source, &self.headers(), &options).map(|(cubin, log)| Compiled { cubin, log })
     }
 
     fn options(&self, architecture: u32, name: &str, verbose: bool) -> Vec<String> {
@@ -85,7 +102,7 @@ impl KernelVariant {
         let name = self.name();
         let version = nvrtc(newest_cuda)?.cuda_version();
         let mut key = format!("nvrtc {version}\n{}\n", self.options(architecture, &name, false).join(" ")).into_bytes();
-        for (_, text) in SHARED_HEADERS.iter().chain(self.family.headers).chain([&("", self.family.source)]) {
+        for (_, text) in self.headers().into_iter().chain([("", self.family.source)]) {
             key.extend_from_slice(text.as_bytes());
         }
         let folder = disk::folder();

@@ -72,7 +72,8 @@ pub struct Gpu {
     /// Milliseconds after `opened` when the driver was last asked whether the context is there.
     asked: AtomicU64,
     pub(super) mailbox: Mailbox,
-    pub(super) kernels: RwLock<HashMap<(usize, u32), Kernel>>,
+    /// By family, variant, and what it is compiled for.
+    pub(super) kernels: RwLock<HashMap<(usize, u32, u64), Kernel>>,
 }
 
 // SAFETY: contexts and functions may be used from any thread; the mailbox is made of atomics.

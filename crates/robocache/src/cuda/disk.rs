@@ -26,7 +26,8 @@ impl Hasher for Fnv {
     }
 }
 
-fn hash(bytes: &[u8]) -> u64 {
+/// The same in every build and process.
+pub(crate) fn hash(bytes: &[u8]) -> u64 {
     let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
     hasher.write(bytes);
     hasher.finish()

@@ -3,7 +3,7 @@
 use std::ffi::{CString, c_int, c_uint};
 
 use super::StreamHandle;
-use super::compile::KernelVariant;
+use super::compile::{KernelVariant, Special};
 use super::device::{Gpu, is_capturing, needs_warmup};
 use super::report::Reporter;
 use super::sys::{Handle, attribute};
@@ -147,8 +147,36 @@ impl<'g> Launcher<'g> {
         grid: Grid,
         argument: &A,
     ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.start(family, variant, None, grid, argument) }
+    }
+
+    /// Launches a kernel that is compiled for what `special` holds.
+    ///
+    /// # Safety
+    /// As for [`Launcher::launch`].
+    pub(crate) unsafe fn launch_special<A: Copy>(
+        &self,
+        family: &'static KernelFamily,
+        variant: u32,
+        special: Special<'_>,
+        grid: Grid,
+        argument: &A,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.start(family, variant, Some(special), grid, argument) }
+    }
+
+    unsafe fn start<A: Copy>(
+        &self,
+        family: &'static KernelFamily,
+        variant: u32,
+        special: Option<Special<'_>>,
+        grid: Grid,
+        argument: &A,
+    ) -> Result<()> {
         let _current = self.gpu.current()?;
-        let kernel = self.kernel(family, variant)?;
+        let kernel = self.kernel(family, variant, special)?;
         if self.only_load {
             return Ok(());
         }
@@ -177,8 +205,8 @@ impl<'g> Launcher<'g> {
         Ok(())
     }
 
-    fn kernel(&self, family: &'static KernelFamily, variant: u32) -> Result<Kernel> {
-        let key = (std::ptr::from_ref(family) as usize, variant);
+    fn kernel(&self, family: &'static KernelFamily, variant: u32, special: Option<Special<'_>>) -> Result<Kernel> {
+        let key = (std::ptr::from_ref(family) as usize, variant, special.map_or(0, |special| special.id));
         let poisoned = |_| Error::new(ErrorKind::NoDevice, "a thread failed while it loaded a kernel");
         if let Some(kernel) = self.gpu.kernels.read().map_err(|_| poisoned(()))?.get(&key) {
             return Ok(*kernel);
@@ -191,12 +219,12 @@ impl<'g> Launcher<'g> {
         if let Some(kernel) = kernels.get(&key) {
             return Ok(*kernel);
         }
-        let kernel = self.load(&KernelVariant::new(family, variant))?;
+        let kernel = self.load(&KernelVariant::new(family, variant, special))?;
         kernels.insert(key, kernel);
         Ok(kernel)
     }
 
-    fn load(&self, variant: &KernelVariant) -> Result<Kernel> {
+    fn load(&self, variant: &KernelVariant<'_>) -> Result<Kernel> {
         let (gpu, driver) = (self.gpu, self.gpu.driver);
         let name = variant.name();
         let cubin = variant.cubin_for(gpu.info(), driver.version())?;

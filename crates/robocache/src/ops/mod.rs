@@ -6,6 +6,7 @@ pub mod crop_box;
 pub mod depth;
 pub mod farthest_points;
 pub mod fuse;
+pub mod kinematics;
 pub(crate) mod pose;
 pub mod resample;
 pub mod resample_backward;
@@ -31,11 +32,11 @@ pub use voxelize::Voxelize;
 
 use crate::cuda::{KernelFamily, KernelVariant};
 
-impl KernelVariant {
+impl KernelVariant<'static> {
     /// Every kernel that the engine can ask for.
     pub fn all() -> Vec<Self> {
         let variants = |&family: &&'static KernelFamily| {
-            (family.variants)().into_iter().map(move |variant| Self::new(family, variant))
+            (family.variants)().into_iter().map(move |variant| Self::new(family, variant, None))
         };
         FAMILIES.iter().flat_map(variants).collect()
     }
@@ -51,6 +52,10 @@ static FAMILIES: &[&KernelFamily] = &[
     &crate::cuda::SCAN_KERNELS,
     &crate::cuda::SORT_KERNELS,
     &crop_box::KERNELS,
+    &kinematics::FORWARD_KERNELS,
+    &kinematics::BACKWARD_KERNELS,
+    &kinematics::INVERSE_KERNELS,
+    &kinematics::VELOCITY_KERNELS,
     &farthest_points::KERNELS,
     &transform_points::KERNELS,
     &unproject::KERNELS,

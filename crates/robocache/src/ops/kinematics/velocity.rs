@@ -1,0 +1,142 @@
+//! Joint velocities that move a link as wished.
+//!
+//! `Jᵀ (J Jᵀ + damping² I)⁻¹ twist`: near a singular pose the joints stay slow instead of the link being exact.
+
+use super::chain::Chain;
+use super::frames::{Fixed, Frame, all_frames, end_frame, nothing_or_nan};
+use super::solve::{columns, damped_step};
+use super::wide::{Float, Wide};
+use super::{Batch, Count, HEADERS, PART, View, same_type, takes, type_number, type_of};
+use crate::cpu::for_each;
+use crate::cuda::{Grid, KernelFamily, Launcher};
+use crate::tensor::{DType, TensorRef};
+use crate::{Context, Op, OutputSpec, Outputs, Result, ensure};
+
+/// Output 0 is `velocity [B,J]`.
+#[derive(Debug)]
+pub struct JointVelocity<'a> {
+    /// `[B,J]` or `[J]`, float32 or float64.
+    pub q: TensorRef<'a>,
+    /// `[B,6]` or `[6]`: linear and angular velocity in the base's frame.
+    pub twist: TensorRef<'a>,
+    /// What leads to the link.
+    pub chain: &'a Chain,
+    /// More than 0: metres and radians are treated alike.
+    pub damping: f64,
+}
+
+/// The number of rows.
+#[derive(Debug)]
+pub struct Dims(Count);
+
+/// The kernels, by type.
+pub(crate) static KERNELS: KernelFamily = KernelFamily {
+    source: include_str!("velocity.cu"),
+    headers: HEADERS,
+    variants: || vec![0, 1],
+    entry: |variant| format!("rc_joint_velocity_{}", type_of(variant).0),
+    options: |variant| {
+        vec![format!("-DRC_NUMBER={}", type_of(variant).1), format!("-DRC_ARGS_SIZE={}", size_of::<Args>())]
+    },
+};
+
+/// Mirrors `Args` in velocity.cu.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Args {
+    q: View,
+    twist: View,
+    out: View,
+    rows: u64,
+    /// The damping's square.
+    damping: f64,
+}
+
+impl Op for JointVelocity<'_> {
+    const NAME: &'static str = "joint_velocity";
+    type Dims = Dims;
+
+    fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'_>)> {
+        [("q", &self.q), ("twist", &self.twist)].into_iter()
+    }
+
+    fn check(&self) -> Result<Dims> {
+        let mut batch = Batch::default();
+        self.chain.check("q", &self.q, &mut batch)?;
+        one_link(self.chain)?;
+        same_type("twist", &self.twist, "q", &self.q)?;
+        takes("twist", &self.twist, &[6], || "[B,6] or [6]".to_owned(), &mut batch)?;
+        let damping = self.damping;
+        ensure!((1e-4..=1e4).contains(&damping), "damping", "expected 0.0001 to 10000, got {damping}");
+        Ok(Dims(Count::of(&batch)))
+    }
+
+    fn outputs(&self, Dims(count): &Dims) -> Result<Vec<OutputSpec>> {
+        Ok(vec![OutputSpec::new("velocity", self.q.dtype(), &count.shape(&[self.chain.joints]))?])
+    }
+
+    fn cpu(&self, Dims(count): &Dims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
+        let args = self.args(*count, out);
+        if self.q.dtype() == DType::F64 {
+            on_host::<f64>(self.chain, &args, context)
+        } else {
+            on_host::<f32>(self.chain, &args, context)
+        }
+    }
+
+    fn cuda(&self, Dims(count): &Dims, out: &mut Outputs<'_, '_>, launcher: &Launcher<'_>) -> Result<()> {
+        let args = self.args(*count, out);
+        if count.rows == 0 || self.chain.joints == 0 {
+            return Ok(());
+        }
+        let grid = Grid { threads: 128, ..Grid::for_blocks(count.rows.div_ceil(128) as u64) };
+        // SAFETY: the views were checked and live on this GPU; the framework keeps them until the stream has passed.
+        unsafe { launcher.launch_special(&KERNELS, type_number(self.q.dtype()), self.chain.special(), grid, &args) }
+    }
+}
+
+/// Refuses several links where only one can be meant.
+pub(super) fn one_link(chain: &Chain) -> Result<()> {
+    ensure!(chain.links() == 1, "links", "expected one link, got {}", chain.links());
+    Ok(())
+}
+
+impl JointVelocity<'_> {
+    fn args(&self, count: Count, out: &mut Outputs<'_, '_>) -> Args {
+        Args {
+            q: View::new(&self.q, 1),
+            twist: View::new(&self.twist, 1),
+            out: View::output(out.get(0), 1),
+            rows: count.rows as u64,
+            damping: self.damping * self.damping,
+        }
+    }
+}
+
+fn on_host<T: Float>(chain: &Chain, args: &Args, context: &Context<'_>) -> Result<()> {
+    let fixed = Fixed::<T>::new(chain);
+    let (rows, joints) = (args.rows as usize, chain.joints);
+    for_each(rows.div_ceil(PART), context, &|task| {
+        let mut frames = vec![Frame::<T, 1>::zero(); fixed.steps.len()];
+        let mut q = vec![Wide::all(T::ZERO); joints];
+        let (mut made, mut step) = (vec![[T::ZERO; 6]; joints], vec![T::ZERO; joints]);
+        let held = vec![false; joints];
+        for row in task * PART..((task + 1) * PART).min(rows) {
+            for (joint, q) in q.iter_mut().enumerate() {
+                // SAFETY: the views were checked.
+                *q = unsafe { args.q.load(row, row + 1, [0, 0, joint]) };
+            }
+            all_frames(&fixed, &q, &mut frames);
+            let last = end_frame(&fixed, &frames, 0);
+            columns(&fixed, &frames, &last, T::ONE, &mut made);
+            // SAFETY: as above.
+            let wish = std::array::from_fn(|i| unsafe { args.twist.get(row, [0, 0, i]) });
+            damped_step(&made, &held, T::of(args.damping), wish, &mut step);
+            let nothing = nothing_or_nan(&fixed.steps, &q);
+            for (joint, &step) in step.iter().enumerate() {
+                // SAFETY: as above; no other task has this row.
+                unsafe { args.out.set(row, [0, 0, joint], step + nothing.0[0]) };
+            }
+        }
+    })
+}
