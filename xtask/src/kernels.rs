@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use crate::files;
 use crate::process::{self, Outcome};
@@ -11,9 +11,6 @@ use crate::workspace::Workspace;
 
 /// The whole table, relative to the target folder.
 const TABLE: &str = "kernels.txt";
-/// The program that compiles kernels; of the whole workspace, since one package alone would be built anew with features of
-/// its own.
-const COMPILER: [&str; 7] = ["run", "--release", "--quiet", "--workspace", "--example", "kernels", "--"];
 /// Where Python wheels keep NVRTC, the newest first.
 const WHEELS: [&str; 2] = ["nvidia/cu13/lib/libnvrtc.so.13", "nvidia/cuda_nvrtc/lib/libnvrtc.so.12"];
 
@@ -48,10 +45,9 @@ pub(crate) fn architecture(text: &str) -> Result<(), String> {
 /// Compiles for the architectures, all of them when none is named; fails on spills too.
 pub(crate) fn compile(workspace: &Workspace, venv: &Venv, architectures: &[&str]) -> Result<(), String> {
     let nvrtc = nvrtc(venv)?;
-    let mut cargo = workspace.cargo();
-    cargo.args(COMPILER);
-    cargo.args(architectures).env("ROBOCACHE_NVRTC", nvrtc).stdin(Stdio::null()).stderr(Stdio::inherit());
-    let output = cargo.output().map_err(|e| format!("cannot start cargo: {e}"))?;
+    let mut compiler = compiler(workspace)?;
+    compiler.args(architectures).env("ROBOCACHE_NVRTC", nvrtc).stdin(Stdio::null()).stderr(Stdio::inherit());
+    let output = compiler.output().map_err(|e| format!("cannot start the compiler of kernels: {e}"))?;
     let table = String::from_utf8_lossy(&output.stdout);
     let file = workspace.target.join(TABLE);
     files::write(&file, &table)?;
@@ -65,10 +61,16 @@ pub(crate) fn keep(workspace: &Workspace, venv: &Venv, architecture: &str, folde
     if folder.exists() {
         std::fs::remove_dir_all(folder).map_err(|e| format!("{e}: {}", folder.display()))?;
     }
-    let mut cargo = workspace.cargo();
-    cargo.args(COMPILER);
-    cargo.args([architecture, "--keep"]).env("ROBOCACHE_NVRTC", nvrtc(venv)?).env("ROBOCACHE_CUBIN_DIR", folder);
-    process::run(&mut cargo)
+    let mut compiler = compiler(workspace)?;
+    compiler.args([architecture, "--keep"]).env("ROBOCACHE_NVRTC", nvrtc(venv)?).env("ROBOCACHE_CUBIN_DIR", folder);
+    process::run(&mut compiler)
+}
+
+/// The program that compiles kernels. Built with the whole workspace: its package alone would get other features, and be
+/// compiled anew with all below it.
+fn compiler(workspace: &Workspace) -> Result<Command, String> {
+    process::run(workspace.cargo().args(["build", "--release", "--quiet", "--workspace", "--example", "kernels"]))?;
+    Ok(Command::new(workspace.target.join("release/examples/kernels")))
 }
 
 /// `ROBOCACHE_NVRTC`, or that of a wheel in the environment; torch brings one.
