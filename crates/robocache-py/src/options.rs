@@ -30,13 +30,11 @@ pub(crate) fn flag(argument: &'static str, value: Option<&Bound<'_, PyAny>>, def
 
 /// Reads a number of seconds.
 pub(crate) fn seconds(argument: &'static str, value: Option<&Bound<'_, PyAny>>) -> Result<Option<f64>> {
-    value
-        .map(|value| {
-            value.extract::<f64>().map_err(|_| {
-                Error::invalid(argument, format!("expected a number of seconds, got {}", type_name(value)))
-            })
-        })
-        .transpose()
+    let read = |value: &Bound<'_, PyAny>| {
+        let refused = || Error::invalid(argument, format!("expected a number of seconds, got {}", type_name(value)));
+        if is_switch(value) { Err(refused()) } else { value.extract::<f64>().map_err(|_| refused()) }
+    };
+    value.map(read).transpose()
 }
 
 /// Reads a number.

@@ -11,7 +11,7 @@ import robocache as rc
 from helpers import scaled
 from loader_data import ingest, late_layout, write_dataset
 
-CACHES, WINDOWS = 8, scaled(125)
+CACHES, WINDOWS = 8, max(125, scaled(125))
 FLOATS = {"pose": 4, "rotation": 6, "heading": 1, "action": 10, "action.wide": 12}
 DTYPES = ("float16", "float32", "float64")
 OF_FLOATS = ("linear", "nearest", "previous", "next", "cubic", "angle")

@@ -66,6 +66,36 @@ def test_a_rank_that_takes_its_number_of_batches_goes_on_with_the_next_epoch(cac
             assert loader.epoch == 3 + (len(loader) > 0)
 
 
+@pytest.mark.parametrize("world", [1, 2, 3, 5, 6, 14])
+@pytest.mark.parametrize("uneven", ["skip", "repeat"])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_all_ranks_go_on_in_the_same_epoch(cache, world, uneven, drop_last):
+    """From the state that any of them has taken after any step."""
+    options = {"uneven": uneven, "drop_last": drop_last, "seed": 3}
+    whole = [steps(loader) for loader in loaders(cache, world, **options)]
+    for taker in range(world):
+        loader = loaders(cache, world, **options)[taker]
+        for step, _ in enumerate(loader, 1):
+            state = loader.state_dict()
+            if step == max(map(len, whole)):
+                continue  # the end, where the next epoch follows
+            ranks = loaders(cache, world, **options)
+            for rank, after in zip(ranks, whole, strict=True):
+                rank.load_state_dict(state)
+                assert steps(rank) == after[step:]
+                assert rank.epoch == 0
+            assert {next_epoch(rank) for rank in ranks} == {1}
+
+
+def steps(loader: rc.Loader) -> list[list[int]]:
+    return [batch["index"].tolist() for batch in loader]
+
+
+def next_epoch(loader: rc.Loader) -> int:
+    iter(loader)
+    return loader.epoch
+
+
 @pytest.mark.parametrize("world", [1, 4, 5, 6, 300])
 def test_repeat_gives_all_ranks_as_many_batches(cache, world):
     ranks = loaders(cache, world)

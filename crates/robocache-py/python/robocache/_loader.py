@@ -22,8 +22,8 @@ _MOST_EPOCHS = 2**32 - 1
 class _Place:
     """Where an iteration is: the next unseen sample of all ranks."""
 
-    def __init__(self, epoch: int, position: int) -> None:
-        self.epoch, self.position = epoch, position
+    def __init__(self, epoch: int, position: int, *, is_loaded: bool = False) -> None:
+        self.epoch, self.position, self.is_loaded = epoch, position, is_loaded
 
 
 class Loader:
@@ -208,7 +208,10 @@ class Loader:
         place = self._place
         # A rank that has no batch at all goes through epochs one by one, as the others do.
         is_begun = place.position > 0 or self.drop_last
-        is_done = is_begun and not self._has_batch(self.num_samples - place.position)
+        left = self.num_samples - place.position
+        # A state may be another rank's, which has a part in the last step where this one has none.
+        others_go_on = place.is_loaded and left > 0 and not self.drop_last
+        is_done = is_begun and not others_go_on and not self._has_batch(left)
         own = _Place(place.epoch + 1, 0) if is_done else _Place(place.epoch, place.position)
         self._place = own
         return self._run(own, self.batch_size * self.world_size)
@@ -292,7 +295,7 @@ class Loader:
                 raise invalid("state", f"{key} was {state[key]!r}, here it is {own!r}")
         epoch = arguments.whole("state", state["epoch"], 0, _MOST_EPOCHS)
         position = arguments.whole("state", state["position"], 0, self.num_samples)
-        self._place = _Place(epoch, position)
+        self._place = _Place(epoch, position, is_loaded=True)
 
     def __repr__(self) -> str:
         place = self._place

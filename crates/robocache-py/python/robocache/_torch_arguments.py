@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from robocache import _core
-from robocache._arguments import did_you_mean, invalid, whole
+from robocache._arguments import did_you_mean, invalid, is_switch, whole
 from robocache._errors import InvalidArgument, RoboCacheError, Unsupported
 
 _TORCH: Any = torch
@@ -224,7 +224,7 @@ def as_seconds(argument: str, given: Any, op: str) -> float | None:
     """Seconds, or nothing; the engine looks at their bounds."""
     if given is None:
         return None
-    found = _float(given)
+    found = None if is_switch(given) else _float(given)
     if found is None:
         text = f"expected a number of seconds, got {type(given).__name__}"
         refuse(InvalidArgument, op, argument, text)
