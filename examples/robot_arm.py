@@ -6,6 +6,8 @@ Writes a picture: a cut through the workspace, coloured by the share of poses th
 """
 
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 
@@ -64,6 +66,6 @@ rects = [
     for j in range(72)
 ]
 size = f'width="{48 * cell}" height="{72 * cell}"'
-with open("workspace.svg", "w") as file:
-    file.write(f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{"".join(rects)}</svg>\n')
-print(f"workspace.svg: the gripper can point down in {solved.converged.mean():.1%} of the cut")
+picture = Path(tempfile.gettempdir()) / "workspace.svg"
+picture.write_text(f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{"".join(rects)}</svg>\n')
+print(f"{picture}: the gripper can point down in {solved.converged.mean():.1%} of the cut")

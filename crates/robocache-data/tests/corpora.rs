@@ -228,6 +228,11 @@ fn pictures_are_an_error_or_an_image() {
 }
 
 #[test]
+fn urdfs_are_an_error_or_a_robot() {
+    replay("urdf", Vec::new, fuzzing::urdf);
+}
+
+#[test]
 fn videos_are_an_error_or_an_index() {
     replay("video", videos, fuzzing::video);
 }

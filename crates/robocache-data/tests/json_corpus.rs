@@ -1,4 +1,4 @@
-//! Replays the saved corpora of the fuzz targets `info_json` and `jsonl`, and changes of them.
+//! Replays the saved corpora of the fuzz targets `info_json`, `jsonl` and `urdf`, and changes of them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ fn changed(files: &[Vec<u8>], each: impl Fn(&[u8])) {
             match random(4) {
                 0 => bytes.truncate(at),
                 1 if !bytes.is_empty() => bytes[at] ^= 1 << random(8),
-                2 => bytes.insert(at, b"{}[]\",:0-eN\\"[random(12)]),
+                2 => bytes.insert(at, b"{}[]\",:0-eN\\<>/&"[random(16)]),
                 _ => {
                     let piece = bytes[at..].to_vec();
                     bytes.extend_from_slice(&piece[..piece.len().min(64)]);
@@ -53,4 +53,10 @@ fn lines_are_an_error_or_episodes_61() {
     let files = corpus("jsonl");
     files.iter().for_each(|bytes| fuzzing::jsonl(bytes));
     changed(&files, fuzzing::jsonl);
+}
+
+#[test]
+fn urdfs_are_an_error_or_a_robot() {
+    let files = corpus("urdf");
+    changed(&files, |bytes| drop(fuzzing::urdf(bytes)));
 }

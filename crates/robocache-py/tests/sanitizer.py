@@ -109,7 +109,11 @@ def robots() -> int:
     from robots import random_urdf
 
     count = 0
-    for seed, joints, dtype in ((0, 1, torch.float32), (5, 8, torch.float64), (2, 12, torch.float32)):
+    for seed, joints, dtype in (
+        (0, 1, torch.float32),
+        (5, 8, torch.float64),
+        (2, 12, torch.float32),
+    ):
         robot = rc.Robot.from_urdf(random_urdf(seed, joints))
         links, tip = robot.link_names, robot.link_names[-1]
         for rows in (1, 33, 257):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 import pickle
 
@@ -27,6 +28,7 @@ from robots import (
     random_urdf,
     reach_of,
 )
+from test_golden import GOLDEN
 
 TREE = random_urdf(5, 8)
 FLOATS = ("float32", "float64")
@@ -143,6 +145,18 @@ def test_base_and_tip_choose_a_part(sample):
     assert np.abs(arm.fk(q[:, columns]) - whole.fk(q, tip)).max() < 1e-14
 
 
+def test_the_golden_hand(device):
+    golden = json.loads((GOLDEN / "robots" / "hand.json").read_text())
+    robot, q = rc.Robot.from_urdf(golden["urdf"]), np.array(golden["q"])
+    assert robot.joint_names == ["lift", "turn", "thumb"]
+    poses = as_matrix(to_numpy(robot.fk(on(device)(q), robot.link_names)))
+    jacobians = to_numpy(robot.jacobian(on(device)(q), golden["link"]))
+    for row, want in enumerate(golden["rows"]):
+        links = np.array([want["poses"][link] for link in robot.link_names])
+        assert np.abs(poses[row] - links).max() < 1e-14
+        assert np.abs(jacobians[row] - np.array(want["jacobian"])).max() < 1e-14
+
+
 # -- Jacobians and gradients -------------------------------------------------------------------
 
 
@@ -173,9 +187,7 @@ def test_a_jacobian_times_a_vector_has_a_gradient(device):
     robot = panda()
     q = torch.tensor(between(robot.limits, 4, 1), device=device, requires_grad=True)
     velocity = torch.randn(4, 7, dtype=torch.float64, device=device)
-    assert torch.autograd.gradcheck(
-        lambda x: (robot.jacobian(x) @ velocity[..., None])[..., 0], q
-    )
+    assert torch.autograd.gradcheck(lambda x: (robot.jacobian(x) @ velocity[..., None])[..., 0], q)
 
 
 def test_second_gradients_are_refused():
@@ -183,7 +195,7 @@ def test_second_gradients_are_refused():
     (grad,) = torch.autograd.grad(panda().fk(q).sum(), q, create_graph=True)
     with pytest.raises(rc.Unsupported, match="fk: the gradient of a gradient"):
         grad.sum().backward()
-    with pytest.raises(rc.Unsupported, match="ik: .*no gradient"):
+    with pytest.raises(rc.Unsupported, match=r"ik: .*no gradient"):
         panda().ik(panda().fk(q))
 
 
@@ -480,7 +492,10 @@ def test_bad_robots_are_refused():
         (lambda: rc.Robot.from_dh([]), "rows: expected at least one row"),
         (lambda: rc.Robot.from_dh([(1, 2, 3)]), "rows: row 0: expected"),
         (lambda: rc.Robot.from_dh([(0, 0, 0, np.nan)]), "rows: row 0 is not finite"),
-        (lambda: rc.Robot.from_dh([(0, 0, 0, 0)], "classic"), "convention: expected one of standard"),
+        (
+            lambda: rc.Robot.from_dh([(0, 0, 0, 0)], "classic"),
+            "convention: expected one of standard",
+        ),
         (lambda: rc.Robot.from_dh([(0, 0, 0, 0)], limits=[]), "limits: expected 1 rows, got 0"),
         (lambda: rc.Robot.from_dh([(0, 0, 0, 0)], limits=[(1, -1)]), "limits from 1 to -1"),
         (lambda: rc.Robot.from_urdf(TREE, base="x"), 'base: there is no "x"'),
@@ -489,7 +504,9 @@ def test_bad_robots_are_refused():
         with pytest.raises(rc.InvalidArgument) as told:
             call()
         assert message in str(told.value) and told.value.op == "Robot"
-    several = next(text for s in range(50) if rc.Robot.from_urdf(text := random_urdf(s, 8)).tip is None)
+    several = next(
+        text for s in range(50) if rc.Robot.from_urdf(text := random_urdf(s, 8)).tip is None
+    )
     robot = rc.Robot.from_urdf(several)
     with pytest.raises(rc.InvalidArgument, match=r"has \d leaves \(.*\): name links, or a tip"):
         robot.fk(np.zeros(robot.num_joints))

@@ -86,10 +86,14 @@ class Robot:
         for place, (row, each) in enumerate(zip(rows, ends, strict=True)):
             kind = row[4] if len(row) == 5 else "revolute"
             if len(row) not in (4, 5) or kind not in ("revolute", "prismatic"):
-                text = f'row {place}: expected (a, alpha, d, theta) and maybe "prismatic", got {row}'
+                text = (
+                    f'row {place}: expected (a, alpha, d, theta) and maybe "prismatic", got {row}'
+                )
                 raise invalid("rows", text, "Robot")
             low, high = each
-            made.append(([float(x) for x in row[:4]], kind == "prismatic", [float(low), float(high)]))
+            made.append(
+                ([float(x) for x in row[:4]], kind == "prismatic", [float(low), float(high)])
+            )
         return cls(_core.Robot.from_dh(made, convention), ("dh", rows, convention, limits))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -232,12 +236,15 @@ class Robot:
 
     def _places(self, links: str | Sequence[str] | None) -> tuple[list[int], bool]:
         """Where links stand in `link_names`, and whether only one was named."""
-        single = links is None or isinstance(links, str)
-        wanted = [self.tip if links is None else links] if single else list(links or ())
-        if all(name in self.link_names for name in wanted):
-            return [self.link_names.index(name) for name in wanted], single
-        # The engine knows what to say.
-        return self._model.places(None if links is None else wanted), single
+        if links is None:
+            wanted = None if self.tip is None else [self.tip]
+        else:
+            wanted = [links] if isinstance(links, str) else list(links)
+        if wanted is not None and all(name in self.link_names for name in wanted):
+            places = [self.link_names.index(name) for name in wanted]
+        else:
+            places = self._model.places(wanted)  # the engine knows what to say
+        return places, links is None or isinstance(links, str)
 
 
 def _remade(kind: str, *made: Any) -> Robot:

@@ -15,6 +15,7 @@ from robocache._torch_library import (
     Arguments,
     Gradient,
     Op,
+    Output,
     call,
     described,
     load_gradient,
@@ -48,21 +49,34 @@ def _backward(ctx: Any, grad: Tensor, axes: int) -> dict[str, Any]:
     return {"q": call("fk_backward", q, pose, jacobian, ctx.robot, ctx.places)}
 
 
+def _fk_outputs(a: Arguments) -> Sequence[Output]:
+    return [(True, with_batch(FK.batch(a), *_links(a), 7), a.q.dtype)]
+
+
 FK, read_fk = described(
     _core.fk,
     _SHARED,
-    outputs=lambda a: [(True, with_batch(FK.batch(a), *_links(a), 7), a.q.dtype)],
+    outputs=_fk_outputs,
     gradient=Gradient("q", _save, lambda ctx, grad: _backward(ctx, grad, 1)),
 )
+
+
+def _jacobian_outputs(a: Arguments) -> Sequence[Output]:
+    rows = with_batch(JACOBIAN.batch(a), *_links(a), 6, a.q.shape[-1])
+    return [(True, rows, a.q.dtype)]
+
 
 JACOBIAN, read_jacobian = described(
     _core.jacobian,
     _SHARED,
-    outputs=lambda a: [
-        (True, with_batch(JACOBIAN.batch(a), *_links(a), 6, a.q.shape[-1]), a.q.dtype)
-    ],
+    outputs=_jacobian_outputs,
     gradient=Gradient("q", _save, lambda ctx, grad: _backward(ctx, grad, 2)),
 )
+
+
+def _backward_outputs(a: Arguments) -> Sequence[Output]:
+    return [(True, with_batch(FK_BACKWARD.batch(a), a.q.shape[-1]), a.q.dtype)]
+
 
 FK_BACKWARD = Op(
     "fk_backward",
@@ -73,18 +87,21 @@ FK_BACKWARD = Op(
         *_ROBOT.parts,
         *_PLACES.parts,
     ),
-    outputs=lambda a: [(True, with_batch(FK_BACKWARD.batch(a), a.q.shape[-1]), a.q.dtype)],
+    outputs=_backward_outputs,
     compute=lambda a: _core.fk_backward(a.q, a.pose, a.jacobian, a.robot, a.places),
     gradient=no_second_gradient("q", lambda a: "fk" if a.jacobian is None else "jacobian"),
     of="fk",
 )
 
+
+def _velocity_outputs(a: Arguments) -> Sequence[Output]:
+    return [(True, with_batch(JOINT_VELOCITY.batch(a), a.q.shape[-1]), a.q.dtype)]
+
+
 JOINT_VELOCITY, read_joint_velocity = described(
     _core.joint_velocity,
     {**_SHARED, "twist": tensor("twist", 1), "damping": one("damping", "float", as_number)},
-    outputs=lambda a: [
-        (True, with_batch(JOINT_VELOCITY.batch(a), a.q.shape[-1]), a.q.dtype)
-    ],
+    outputs=_velocity_outputs,
 )
 
 
@@ -99,7 +116,7 @@ def loader_of(op: Op, read: Callable[..., tuple[Any, ...]]) -> Callable[..., Non
     return of_robot
 
 
-def _ik_outputs(a: Arguments) -> Sequence[Any]:
+def _ik_outputs(a: Arguments) -> Sequence[Output]:
     joints = _core.robot_joints(a.robot)
     rows = with_batch(IK.batch(a))
     return [

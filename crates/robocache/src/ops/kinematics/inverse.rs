@@ -10,7 +10,7 @@ use super::solve::{columns, damped_step, one};
 use super::velocity::one_link;
 use super::wide::{Float, Wide};
 use super::{Batch, Count, HEADERS, View, same_type, takes, type_number, type_of};
-use crate::cpu::for_each;
+use crate::cpu::{for_each, vectorized};
 use crate::cuda::{Grid, KernelFamily, Launcher};
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Op, OutputSpec, Outputs, Result, ensure};
@@ -262,10 +262,27 @@ fn on_host<T: Float>(chain: &Chain, args: &Args, context: &Context<'_>) -> Resul
             step: vec![T::ZERO; joints],
             held: vec![false; joints],
         };
-        for row in task * PART..((task + 1) * PART).min(rows) {
-            // SAFETY: the views were checked; no other task has this row.
+        let end = ((task + 1) * PART).min(rows);
+        // SAFETY: the views were checked; no other task has these rows.
+        unsafe { solve_part(&fixed, &seeds, args, task * PART, end, &mut work) };
+    })
+}
+
+vectorized! {
+    /// # Safety
+    /// The rows must exist in all views, and nobody else may use those of results.
+    unsafe fn solve_part[T: Float](
+        fixed: &Fixed<'_, T>,
+        seeds: &[[T; 3]],
+        args: &Args,
+        begin: usize,
+        end: usize,
+        work: &mut Work<T>,
+    ) {
+        for row in begin..end {
+            // SAFETY: the caller's promise.
             unsafe {
-                let found = solve_row(&fixed, &seeds, args, row, &mut work);
+                let found = solve_row(fixed, seeds, args, row, work);
                 for (joint, &q) in work.best.iter().enumerate() {
                     args.q.set(row, [0, 0, joint], q);
                 }
@@ -275,7 +292,7 @@ fn on_host<T: Float>(chain: &Chain, args: &Args, context: &Context<'_>) -> Resul
                 args.iterations.set(row, [0; 3], found.iterations);
             }
         }
-    })
+    }
 }
 
 /// The angle with this squared sine of its half.
@@ -286,6 +303,7 @@ fn angle(turned: f64) -> f64 {
 
 /// # Safety
 /// The row must exist in the views.
+#[inline(always)]
 unsafe fn solve_row<T: Float>(
     fixed: &Fixed<'_, T>,
     seeds: &[[T; 3]],
@@ -363,6 +381,7 @@ unsafe fn solve_row<T: Float>(
 ///
 /// # Safety
 /// The row must exist in the views.
+#[inline(always)]
 unsafe fn begin<T: Float>(
     fixed: &Fixed<'_, T>,
     seeds: &[[T; 3]],
@@ -387,6 +406,7 @@ unsafe fn begin<T: Float>(
     }
 }
 
+#[inline(always)]
 fn within<T: Float>(x: T, low: T, high: T) -> T {
     if x < low {
         low
@@ -398,6 +418,7 @@ fn within<T: Float>(x: T, low: T, high: T) -> T {
 }
 
 /// The way from a frame to a pose: place and rotation, the squared distance, the squared sine of half the angle.
+#[inline(always)]
 fn difference<T: Float>(pose: &[T; 7], last: &Frame<T, 1>, scale: T) -> ([T; 6], T, T) {
     let way: [T; 3] = std::array::from_fn(|i| pose[i] - last.origin[i].0[0]);
     let [a, b, c, d] = quaternion(&last.axes).map(|number| number.0[0]);
@@ -416,6 +437,7 @@ fn difference<T: Float>(pose: &[T; 7], last: &Frame<T, 1>, scale: T) -> ([T; 6],
 }
 
 /// Holds the joints that stand at a limit and would leave it; says whether there are any.
+#[inline(always)]
 fn hold<T: Float>(fixed: &Fixed<'_, T>, work: &mut Work<T>) -> bool {
     let mut any = false;
     for (joint, held) in work.held.iter_mut().enumerate() {
@@ -427,6 +449,7 @@ fn hold<T: Float>(fixed: &Fixed<'_, T>, work: &mut Work<T>) -> bool {
 }
 
 /// Takes a step, which is shortened as a whole where a joint would go too far, and stays inside the limits.
+#[inline(always)]
 fn advance<T: Float>(fixed: &Fixed<'_, T>, limits: bool, work: &mut Work<T>) {
     let mut longest = T::ZERO;
     for &step in &work.step {

@@ -6,6 +6,7 @@ use super::frames::{Fixed, Frame, column};
 use super::wide::{Float, Wide};
 
 /// Columns of a Jacobian, one for each joint; the linear part multiplied with `scale`.
+#[inline(always)]
 pub(super) fn columns<T: Float>(
     fixed: &Fixed<'_, T>,
     frames: &[Frame<T, 1>],
@@ -26,6 +27,7 @@ pub(super) fn columns<T: Float>(
 }
 
 /// The damped least-squares step: `Jᵀ (J Jᵀ + damping I)⁻¹ wish`, without the joints that are held.
+#[inline(always)]
 pub(super) fn damped_step<T: Float>(columns: &[[T; 6]], held: &[bool], damping: T, wish: [T; 6], step: &mut [T]) {
     let mut a = [[T::ZERO; 6]; 6];
     for (column, _) in columns.iter().zip(held).filter(|(_, held)| !**held) {
@@ -46,6 +48,7 @@ pub(super) fn damped_step<T: Float>(columns: &[[T; 6]], held: &[bool], damping: 
 }
 
 /// Solves `(A + damping I) x = b` for a symmetric A, whose lower half is given, without negative eigenvalues.
+#[inline(always)]
 fn solve<T: Float>(mut a: [[T; 6]; 6], damping: T, mut x: [T; 6]) -> [T; 6] {
     let mut scales = [T::ZERO; 6];
     for j in 0..6 {
@@ -78,6 +81,7 @@ fn solve<T: Float>(mut a: [[T; 6]; 6], damping: T, mut x: [T; 6]) -> [T; 6] {
 }
 
 /// One number as several.
+#[inline(always)]
 pub(super) fn one<T: Float>(x: T) -> Wide<T, 1> {
     Wide([x])
 }

@@ -7,7 +7,7 @@ use super::frames::{Fixed, Frame, all_frames, end_frame, nothing_or_nan};
 use super::solve::{columns, damped_step};
 use super::wide::{Float, Wide};
 use super::{Batch, Count, HEADERS, PART, View, same_type, takes, type_number, type_of};
-use crate::cpu::for_each;
+use crate::cpu::{for_each, vectorized};
 use crate::cuda::{Grid, KernelFamily, Launcher};
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Op, OutputSpec, Outputs, Result, ensure};
@@ -121,22 +121,45 @@ fn on_host<T: Float>(chain: &Chain, args: &Args, context: &Context<'_>) -> Resul
         let mut q = vec![Wide::all(T::ZERO); joints];
         let (mut made, mut step) = (vec![[T::ZERO; 6]; joints], vec![T::ZERO; joints]);
         let held = vec![false; joints];
-        for row in task * PART..((task + 1) * PART).min(rows) {
+        let end = ((task + 1) * PART).min(rows);
+        // SAFETY: the views were checked; no other task has these rows.
+        unsafe { compute_part(&fixed, args, task * PART, end, &mut q, &mut frames, &mut made, &held, &mut step) };
+    })
+}
+
+vectorized! {
+    /// # Safety
+    /// The rows must exist in all views, and nobody else may use those of the result.
+    unsafe fn compute_part[T: Float](
+        fixed: &Fixed<'_, T>,
+        args: &Args,
+        begin: usize,
+        end: usize,
+        q: &mut [Wide<T, 1>],
+        frames: &mut [Frame<T, 1>],
+        made: &mut [[T; 6]],
+        held: &[bool],
+        step: &mut [T],
+    ) {
+        for row in begin..end {
             for (joint, q) in q.iter_mut().enumerate() {
-                // SAFETY: the views were checked.
+                // SAFETY: the caller's promise.
                 *q = unsafe { args.q.load(row, row + 1, [0, 0, joint]) };
             }
-            all_frames(&fixed, &q, &mut frames);
-            let last = end_frame(&fixed, &frames, 0);
-            columns(&fixed, &frames, &last, T::ONE, &mut made);
-            // SAFETY: as above.
-            let wish = std::array::from_fn(|i| unsafe { args.twist.get(row, [0, 0, i]) });
-            damped_step(&made, &held, T::of(args.damping), wish, &mut step);
-            let nothing = nothing_or_nan(&fixed.steps, &q);
+            all_frames(fixed, q, frames);
+            let last = end_frame(fixed, frames, 0);
+            columns(fixed, frames, &last, T::ONE, made);
+            let mut wish = [T::ZERO; 6];
+            for (i, wish) in wish.iter_mut().enumerate() {
+                // SAFETY: the caller's promise.
+                *wish = unsafe { args.twist.get(row, [0, 0, i]) };
+            }
+            damped_step(made, held, T::of(args.damping), wish, step);
+            let nothing = nothing_or_nan(&fixed.steps, q);
             for (joint, &step) in step.iter().enumerate() {
-                // SAFETY: as above; no other task has this row.
+                // SAFETY: the caller's promise.
                 unsafe { args.out.set(row, [0, 0, joint], step + nothing.0[0]) };
             }
         }
-    })
+    }
 }
