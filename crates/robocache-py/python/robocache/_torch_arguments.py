@@ -64,7 +64,7 @@ def readable(argument: str, given: Any, op: str) -> Any:
 
 
 def _is_traced(tensor: Tensor) -> bool:
-    """Whether somebody who asks for shapes only looks at calls."""
+    """Whether the call is traced for shapes only."""
     fake = _TORCH._subclasses.FakeTensor
     return isinstance(tensor, fake) or _TORCH._C._len_torch_dispatch_stack() > 0
 
