@@ -159,6 +159,10 @@ impl CacheEpisodes {
         let place = place(at, self.inner.len()).ok_or_else(|| PyIndexError::new_err("episode out of range"))?;
         CacheEpisode::new(py, &self.inner, place)
     }
+
+    fn __repr__(&self) -> String {
+        format!("<{} episodes of {}>", self.inner.len(), shown_path(self.inner.path()))
+    }
 }
 
 /// An episode of a cache: a mapping from names to streams, which are read when asked for.
@@ -322,6 +326,15 @@ impl CacheStream {
         };
         array::from_tensor(py, Arc::new(tensor))
     }
+
+    fn __repr__(&self) -> String {
+        let episode = self.inner.episode(self.episode).map_or(0, |info| info.index);
+        format!("<{} of episode {episode}>", self.inner.streams().get(self.stream).map(shown).unwrap_or_default())
+    }
+}
+
+fn shown(stream: &CachedStream) -> String {
+    format!("{} {}: {} {:?}", stream.kind.name(), stream.name, stream.dtype, stream.shape)
 }
 
 /// What a cache says of a stream.
@@ -385,7 +398,7 @@ impl CacheStreamInfo {
     }
 
     fn __repr__(&self) -> String {
-        format!("<{} {}: {} {:?}>", self.stream.kind.name(), self.stream.name, self.stream.dtype, self.stream.shape)
+        format!("<{}>", shown(&self.stream))
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
-use robocache::{DType, Device, Error, ErrorKind, OutputSpec, Result};
+use robocache::{DType, Device, Error, ErrorKind, OutputSpec, Result, did_you_mean};
 
 use crate::input::{Framework, Input};
 use crate::stream::Stream;
@@ -185,7 +185,8 @@ pub(crate) fn warmup<'py>(
     let name = op.to_string_lossy();
     let of_robot = OF_ROBOTS.contains(&&*name);
     if !of_robot && !OPS.contains(&&*name) {
-        let text = format!("expected one of {}, {}, got {name:?}", OPS.join(", "), OF_ROBOTS.join(", "));
+        let meant = did_you_mean(&name, OPS.into_iter().chain(OF_ROBOTS));
+        let text = format!("expected one of {}, {}, got {name:?}{meant}", OPS.join(", "), OF_ROBOTS.join(", "));
         return Err(errors::to_python(py, &Error::invalid("op", text).op("warmup")));
     }
     let package = py.import("robocache")?;

@@ -14,7 +14,7 @@ use crate::torch::is_of;
 use crate::torch_op::Tensors;
 use crate::{errors, options, output, torch_op};
 
-/// A `robocache.Stream` before anything of it is described.
+/// An unparsed `robocache.Stream`.
 struct Told<'py> {
     parts: Bound<'py, PyTuple>,
     /// Those of the parts that may be some.

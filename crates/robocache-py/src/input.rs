@@ -27,7 +27,7 @@ pub(crate) struct Input<'py> {
     name: &'static str,
 }
 
-/// The arguments of a call, each described where it stays: to move what was just written takes longer than to write it.
+/// Arguments, described in place: moving them costs store-forwarding stalls.
 pub(crate) struct Inputs<'py>(Vec<Input<'py>>);
 
 impl<'py> Inputs<'py> {

@@ -30,6 +30,7 @@ use std::ffi::OsString;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
+use robocache::DType;
 use robocache::ops::resample::Method;
 
 /// Runs the command line with the arguments of `sys.argv`; returns the exit code.
@@ -49,6 +50,8 @@ fn did_you_mean(given: &Bound<'_, PyString>, known: Vec<String>) -> String {
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", robocache::VERSION)?;
+    let dtypes = DType::ALL.iter().map(|dtype| dtype.name()).collect::<Vec<_>>();
+    module.add("DTYPES", PyTuple::new(module.py(), dtypes)?)?;
     module.add("METHODS", PyTuple::new(module.py(), Method::names().collect::<Vec<_>>())?)?;
     module.add_function(wrap_pyfunction!(command_line, module)?)?;
     module.add_function(wrap_pyfunction!(did_you_mean, module)?)?;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use robocache::{Error, Result};
+use robocache::{Error, Result, did_you_mean};
 use robocache_data::loader::{
     Anchor, Batch, Column, ImageType, Normalize, Order as DataOrder, Prefetch, WindowOptions, Windows as DataWindows,
     Work,
@@ -69,7 +69,8 @@ impl Windows {
                     "uint8" => ImageType::U8,
                     "float32" => ImageType::F32,
                     other => {
-                        let text = format!("expected \"uint8\" or \"float32\", got {other:?}");
+                        let meant = did_you_mean(other, ["uint8", "float32"]);
+                        let text = format!("expected \"uint8\" or \"float32\", got {other:?}{meant}");
                         return Err(Error::invalid("image_dtype", text));
                     }
                 },
@@ -211,7 +212,8 @@ fn scaling(name: &str) -> Result<Normalize> {
         "min_max" => Ok(Normalize::MinMax),
         "quantile" => Ok(Normalize::Quantile),
         other => {
-            let text = format!("expected \"mean_std\", \"min_max\" or \"quantile\", got {other:?}");
+            let meant = did_you_mean(other, ["mean_std", "min_max", "quantile"]);
+            let text = format!("expected \"mean_std\", \"min_max\" or \"quantile\", got {other:?}{meant}");
             Err(Error::invalid("normalize", text))
         }
     }

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyInt, PyList, PyString, PyTuple};
 use robocache::ops::Number;
 use robocache::plan::Budget;
-use robocache::{DType, Device, Error, ErrorKind, Result};
+use robocache::{DType, Device, Error, ErrorKind, Result, did_you_mean};
 
 /// Whether an object is a switch, which is no number: one of Python's or of NumPy's, also in an array or a tensor.
 fn is_switch(value: &Bound<'_, PyAny>) -> bool {
@@ -137,7 +137,10 @@ pub(crate) fn dtype(argument: &'static str, value: Option<&Bound<'_, PyAny>>) ->
     let name = name.strip_prefix("torch.").unwrap_or(&name);
     let own = DType::ALL.iter().map(|dtype| (dtype.name(), *dtype));
     let found = own.chain(SHORT).find(|(known, _)| *known == name).map(|(_, dtype)| dtype);
-    found.map(Some).ok_or_else(|| Error::invalid(argument, format!("expected a dtype such as float32, got \"{name}\"")))
+    found.map(Some).ok_or_else(|| {
+        let meant = did_you_mean(name, DType::ALL.iter().map(|dtype| dtype.name()));
+        Error::invalid(argument, format!("expected a dtype such as float32, got \"{name}\"{meant}"))
+    })
 }
 
 /// Reads one of an enumeration's names.

@@ -85,8 +85,7 @@ fn check_number(out: Option<&Bound<'_, PyAny>>, specs: &[OutputSpec]) -> Result<
     }
 }
 
-/// A large output on the host, in memory that a former one may have had, and whether all of it is 0. None where
-/// the framework's own allocator is as good.
+/// A large host output from the pool, and whether it is zeroed. None where the framework's own allocator is as good.
 fn in_kept_memory<'py>(
     py: Python<'py>,
     spec: &OutputSpec,

@@ -162,7 +162,7 @@ impl Torch {
         Ok(())
     }
 
-    /// Describes a tensor of which nothing special is to be feared.
+    /// Describes an ordinary tensor.
     fn describe_plain<'py>(
         &self,
         name: &'static str,

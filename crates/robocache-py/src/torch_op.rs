@@ -14,7 +14,7 @@ thread_local! {
     static BELOW_TORCH: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls what computes a registered op, on tensors that torch has opened: nothing that it calls needs to be seen again.
+/// Runs the kernel of a registered op below torch's dispatch.
 #[pyfunction]
 #[pyo3(signature = (kernel, *arguments))]
 pub(crate) fn below_torch<'py>(

@@ -95,8 +95,8 @@ WRONG = [
 def test_wrong_options_are_refused_by_name(cache, argument, value):
     with pytest.raises(rc.InvalidArgument) as caught:
         rc.Loader(cache, **({"batch_size": 4} | {argument: value}))
-    # Where a task or a split leaves nothing, no episode is left; a rank alone lacks the other.
-    other = {"tasks": "episodes", "rank": "world_size", "world_size": "rank"}
+    # A rank alone lacks the other.
+    other = {"rank": "world_size", "world_size": "rank"}
     assert caught.value.argument in (argument, other.get(argument)), str(caught.value)
     assert str(caught.value).startswith("Loader: ")
 
@@ -110,8 +110,9 @@ def test_wrong_options_are_refused_by_name(cache, argument, value):
         ({"rank": -1, "world_size": 2}, "rank"),
         ({"rank": 0, "world_size": 0}, "world_size"),
         ({"rank": 0, "world_size": 2**40}, "world_size"),
-        ({"tasks": ["fly"]}, "episodes"),
-        ({"tasks": []}, "episodes"),
+        ({"tasks": "nothing"}, "tasks"),
+        ({"tasks": []}, "tasks"),
+        ({"tasks": "put it", "episodes": [1]}, "tasks"),
         ({"filter": lambda episode: False}, "episodes"),
     ],
 )
@@ -119,6 +120,29 @@ def test_options_that_do_not_go_together_are_refused(cache, options, argument):
     with pytest.raises(rc.InvalidArgument) as caught:
         rc.Loader(cache, 4, **options)
     assert caught.value.argument == argument, str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "meant"),
+    [
+        ({"normalize": {"action": "mean_sdt"}}, "mean_std"),
+        ({"image_dtype": "flaot32"}, "float32"),
+        ({"methods": {"action": "linr"}}, "linear"),
+        ({"tasks": "put in"}, "put it"),
+    ],
+)
+def test_a_misspelt_word_is_pointed_at(cache, options, meant):
+    with pytest.raises(rc.InvalidArgument, match=f'; did you mean "{meant}"'):
+        rc.Loader(cache, 4, **options)
+
+
+def test_objects_say_what_they_are(cache):
+    assert repr(cache.episodes) == f"<2 episodes of {cache.path}>"
+    assert repr(cache.episode(1)["action"]).endswith(" of episode 1>")
+    assert repr(cache.episode(1)["action"]).startswith("<vector action: float32 [")
+    assert repr(cache.meta).startswith("<meta: 2 episodes, ")
+    loader = rc.Loader(cache, 4)
+    assert repr(loader.dataset()) == f"<iterable of {loader!r}>"
 
 
 def test_a_rank_or_a_world_alone_is_refused(cache):

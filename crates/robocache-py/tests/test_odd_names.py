@@ -297,6 +297,24 @@ def test_streams_refuse_what_is_no_name(seen):
         assert caught.value.argument.endswith(next(iter(option)))
 
 
+@pytest.mark.parametrize("seen", [False, True], ids=["engine", "torch"])
+def test_a_misspelt_dtype_is_pointed_at(seen):
+    values = torch.from_numpy(VALUES).requires_grad_(seen)
+    call = lambda: rc.resample(values, STAMPS, STAMPS, out_dtype="flaot32")  # noqa: E731
+    assert_refused(call, "InvalidArgument", "out_dtype", 'did you mean "float32"', op="resample")
+
+
+def test_a_misspelt_op_is_pointed_at():
+    call = lambda: rc.warmup("resampel")  # noqa: E731
+    assert_refused(call, "InvalidArgument", "op", 'did you mean "resample"', op="warmup")
+
+
+def test_a_misspelt_method_is_pointed_at(tmp_path):
+    options = {"methods": {"action": "linr"}, "images": "skip", "progress": False}
+    call = lambda: rc.ingest(SAMPLE, tmp_path / "cache", **options)  # noqa: E731
+    assert_refused(call, "InvalidArgument", "methods", 'did you mean "linear"', op="ingest")
+
+
 @pytest.mark.parametrize("name", [HALF, "cuda:\ud800"], ids=ascii)
 def test_backends_are_refused_by_name(name):
     with pytest.raises(rc.InvalidArgument) as caught:

@@ -248,12 +248,11 @@ pub fn did_you_mean<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -
         let is_end = name.strip_suffix(&lower).is_some_and(|front| front.ends_with(['.', '/', '_']));
         if is_end { 0 } else { strsim::osa_distance(&lower, &name) }
     };
-    let most = (given.chars().count() / 3).max(1);
-    let nearest = known.into_iter().map(|name| (distance(name), name)).min_by_key(|(distance, _)| *distance);
-    match nearest {
-        Some((distance, name)) if distance <= most => format!("; did you mean {name:?}?"),
-        _ => String::new(),
-    }
+    let count = given.chars().count();
+    let most = |name: &str| (count.max(name.chars().count()) / 3).max(1);
+    let near = known.into_iter().map(|name| (distance(name), name)).filter(|&(distance, name)| distance <= most(name));
+    let nearest = near.min_by_key(|(distance, _)| *distance);
+    nearest.map_or_else(String::new, |(_, name)| format!("; did you mean {name:?}?"))
 }
 
 #[cfg(test)]
@@ -320,5 +319,7 @@ mod tests {
         assert_eq!(did_you_mean(&"a".repeat(1 << 20), streams), "");
         assert_eq!(did_you_mean("", streams), "");
         assert_eq!(did_you_mean("x", []), "");
+        assert_eq!(did_you_mean("linr", ["nearest", "linear"]), "; did you mean \"linear\"?");
+        assert_eq!(did_you_mean("top", ["stop it now", "state"]), "");
     }
 }

@@ -66,7 +66,17 @@ fn reference(values: &[f64], stamps: &[i64], target: i64, method: Method) -> f64
     }
 }
 
+/// As many cases as proptest tries itself, scaled by `ROBOCACHE_TEST_SCALE`.
+fn scaled() -> ProptestConfig {
+    let scale = std::env::var("ROBOCACHE_TEST_SCALE").ok().and_then(|text| text.parse::<f64>().ok()).unwrap_or(1.0);
+    let config = ProptestConfig::default();
+    let cases = (f64::from(config.cases) * scale).max(1.0) as u32;
+    ProptestConfig { cases, max_global_rejects: cases.saturating_mul(4), ..config }
+}
+
 proptest! {
+    #![proptest_config(scaled())]
+
     #[test]
     fn equals_the_reference((stamps, values, targets) in recording()) {
         for method in METHODS {

@@ -125,7 +125,7 @@ fn taken(sender: &Mutex<Option<SyncSender<Step>>>) -> Option<SyncSender<Step>> {
     sender.lock().ok().and_then(|mut sender| sender.take())
 }
 
-/// Where one who decodes panics, nobody must wait for what it would have sent.
+/// If a decoder panics, its receivers must not block.
 struct Closing<'a> {
     senders: &'a [Mutex<Option<SyncSender<Step>>>],
 }

@@ -6,6 +6,7 @@
 
 mod check;
 mod episodes;
+mod finding;
 mod gr00t;
 mod info;
 mod read;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use robocache::{DType, Error, ErrorKind, Result};
 
 use self::episodes::{Episodes, FileId, is_text};
+use self::finding::finding_of;
 use self::info::{Info, Version};
 use self::recent::Recent;
 use self::root::{Field, Root};
@@ -137,7 +139,7 @@ pub(crate) fn examine_lines(bytes: &[u8]) {
 
 impl LeRobot {
     fn found_unreadable(&mut self, code: &'static Code, error: &Error) {
-        self.findings.push(check::finding_of(&self.root, Level::Warning, code, error));
+        self.findings.push(finding_of(&self.root, Level::Warning, code, error));
     }
 
     /// Numbers have the type that the files give them, which is not always the declared one. One

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use robocache::{Error, ErrorKind, Result};
 
-/// How often somebody who waits looks up.
+/// How often a waiting thread polls.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Makes items ahead: `make(n, stop)` for n = 0, 1, 2, ... until it gives `None`. An item is given up

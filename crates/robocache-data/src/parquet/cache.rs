@@ -50,7 +50,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// The memory of a page that nobody uses any more: new memory costs more than a page.
+    /// A reusable page buffer; allocating one costs more than a page.
     fn into_memory(self) -> Option<Vec<u8>> {
         let page = Arc::try_unwrap(self.slot).ok()?.into_inner().unwrap_or_else(PoisonError::into_inner)?;
         Arc::try_unwrap(page).ok()?.bytes.try_into_mut().ok().map(Vec::from)

@@ -377,7 +377,7 @@ fn read_v2(thrift: &mut Thrift<'_>) -> Parsed<(u32, i32, Option<Form>)> {
     Ok((positive(values)?, encoding.unwrap_or(-1), Some(form)))
 }
 
-/// Compares what a page claims to become with what it is.
+/// Compares the declared with the actual size of a page.
 fn check_sizes(header: &Header, codec: Codec, limits: &Limits) -> Result<(), (ErrorKind, String)> {
     let (mut from, mut to) = (u64::from(header.compressed), u64::from(header.uncompressed));
     let mut packed = codec != Codec::None;

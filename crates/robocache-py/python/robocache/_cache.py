@@ -109,6 +109,11 @@ class Meta:
         self._cache = cache
         self._source = cache if windows is None else windows
 
+    def __repr__(self) -> str:
+        cache = self._cache
+        counts = f"{len(cache)} episodes, {len(self.features)} features"
+        return f"<meta: {counts} ({cache.path})>"
+
     @property
     def fps(self) -> float:
         """Samples per second of the first source; whole where it is whole, 0 where it has no rate."""

@@ -9,6 +9,7 @@ from robocache._depth import DepthImage
 from robocache._stream import Stream as FusedStream
 
 __all__ = [
+    "DTYPES",
     "METHODS",
     "Batches",
     "Cache",
@@ -58,6 +59,7 @@ __all__ = [
 ]
 
 __version__: str
+DTYPES: tuple[str, ...]
 METHODS: tuple[str, ...]
 
 class _HasDLPack(Protocol):

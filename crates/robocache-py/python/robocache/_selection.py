@@ -45,8 +45,7 @@ def chosen_episodes(
         return None
     chosen = list(range(len(cache))) if episodes is None else episode_places(cache, episodes)
     if tasks is not None:
-        wanted = set(arguments.texts("tasks", tasks))
-        chosen = [at for at in chosen if wanted & set(cache.episode(at).tasks)]
+        chosen = _episodes_of(cache, chosen, arguments.texts("tasks", tasks))
     if filter is not None:
         if not callable(filter):
             raise invalid("filter", f"expected a function of an episode, got {filter!r}")
@@ -57,6 +56,18 @@ def chosen_episodes(
         chosen = [at for at in chosen if (_unit(seed, at) < part) == (name == "train")]
     if not chosen:
         raise invalid("episodes", "no episode is left")
+    return chosen
+
+
+def _episodes_of(cache: Cache, places: list[int], tasks: list[str]) -> list[int]:
+    """The episodes with one of these tasks."""
+    wanted = set(tasks)
+    chosen = [at for at in places if wanted & set(cache.episode(at).tasks)]
+    if places and not chosen:
+        known = cache.meta.tasks
+        unknown = [task for task in tasks if task not in known]
+        meant = arguments.did_you_mean(unknown[0], known) if unknown else ""
+        raise invalid("tasks", f"no episode is left with one of {tasks}{meant}")
     return chosen
 
 

@@ -24,6 +24,9 @@ class IterableWindows(IterableDataset[dict[str, Any]]):
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
 
+    def __repr__(self) -> str:
+        return f"<iterable of {self.loader!r}>"
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
         worker = get_worker_info()
         if worker is not None:

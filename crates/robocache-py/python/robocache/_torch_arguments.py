@@ -64,7 +64,7 @@ def readable(argument: str, given: Any, op: str) -> Any:
 
 
 def _is_traced(tensor: Tensor) -> bool:
-    """Whether somebody who asks for shapes only looks at calls."""
+    """Whether the call is traced for shapes only."""
     fake = _TORCH._subclasses.FakeTensor
     return isinstance(tensor, fake) or _TORCH._C._len_torch_dispatch_stack() > 0
 
@@ -127,6 +127,7 @@ def stored_as(dtype: torch.dtype, scale: Any) -> torch.dtype:
     return torch.float32 if scale is not None or dtype in _STORED else dtype
 
 
+_DTYPES: tuple[str, ...] = _core.DTYPES
 _SHORT = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64"}
 _SHORT |= {"u8": "uint8", "i32": "int32", "i64": "int64"}
 _SHORT |= {"half": "float16", "float": "float32", "double": "float64"}
@@ -143,7 +144,10 @@ def as_dtype(argument: str, given: Any, op: str) -> torch.dtype | None:
     found = getattr(torch, full, None)
     # torch knows some by other names, such as `long`, which the engine does not.
     if not isinstance(found, torch.dtype) or str(found) != f"torch.{full}":
-        refuse(InvalidArgument, op, argument, f'expected a dtype such as float32, got "{name}"')
+        text = f'expected a dtype such as float32, got "{name}"'
+        if not torch.compiler.is_compiling():
+            text += did_you_mean(name, _DTYPES)
+        refuse(InvalidArgument, op, argument, text)
     return found
 
 

@@ -1,9 +1,8 @@
-//! Memory for large results that outlives them.
+//! A pool for large results.
 //!
-//! Most of what a large new result costs on the host is the first touch of its pages, each of which the system
-//! finds and clears. Training asks for results of the same size in every step, so the memory of those that are gone
-//! is kept for the next. But for a few pages that were used last, the system may meanwhile take them back whenever it
-//! runs short of others.
+//! Fresh pages cost page faults: the system finds and clears each at its first touch. Training asks for results of the
+//! same size in every step, so their memory is kept. The OS may reclaim anything above 32 MiB (`FEW`) when it runs
+//! short.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -18,7 +17,7 @@ const LARGE: usize = PAGE / 8 * 7;
 /// Of so many bytes, those that were used last, the system is not told that it may take them: to tell it costs more
 /// than it gains. They are kept even where memory is locked.
 const FEW: usize = 32 << 20;
-/// What is kept together at most, unless told otherwise: this part of the machine's memory.
+/// The pool takes at most this part of the machine's memory, unless told otherwise.
 const PART_OF_ALL: usize = 8;
 
 /// Memory of a large result. When it is dropped the next one of about its size may get it.
@@ -82,7 +81,7 @@ impl Drop for Memory {
 
 static KEPT: Mutex<Kept> = Mutex::new(Kept { blocks: Vec::new() });
 
-/// Bytes that are kept at most: `ROBOCACHE_KEEP_BYTES`, else a part of the machine's memory.
+/// Upper bound of the pool in bytes: `ROBOCACHE_KEEP_BYTES`, else a part of the machine's memory.
 fn most_kept() -> usize {
     static MOST: AtomicUsize = AtomicUsize::new(usize::MAX);
     match MOST.load(Relaxed) {

@@ -9,8 +9,9 @@ use robocache::{ErrorKind, Result, shown_path};
 
 use super::super::LeRobot;
 use super::super::episodes::{has, seconds};
+use super::super::finding::finding_of;
 use super::super::read::nanoseconds;
-use super::{episodes_text, exists, finding_of};
+use super::{episodes_text, exists};
 use crate::check::codes;
 use crate::check::collect::Collector;
 use crate::check::video::{Declared, check_file, check_frames};

@@ -13,19 +13,16 @@ mod table;
 
 use std::path::Path;
 
-use robocache::{Error, Result, shown_path};
+use robocache::Result;
 
 use self::blocks::Block;
 use self::camera::VideoTask;
 use self::rows::BlockOutcome;
 use super::LeRobot;
-use super::root::Root;
 use crate::check::collect::Collector;
 use crate::check::values::{Seen, over_all};
 use crate::check::work::in_order;
-use crate::check::{Code, codes};
-use crate::files::is_lasting;
-use crate::findings::{Checked, Finding, Level, Progress};
+use crate::findings::{Checked, Finding, Progress};
 
 /// What tasks need to know beyond the dataset.
 struct Plan {
@@ -93,19 +90,6 @@ impl LeRobot {
         }
         Ok(found.finish())
     }
-}
-
-/// A finding with an error's text and file.
-pub(super) fn finding_of(root: &Root, level: Level, code: &'static Code, error: &Error) -> Finding {
-    let text = error.to_string();
-    // What costs no episode keeps the code that tells what is lost.
-    let code = if level < Level::Error || is_lasting(error) { code } else { &codes::UNREADABLE_NOW };
-    let Some(path) = error.file() else {
-        return Finding::new(level, code, text);
-    };
-    // The finding names the file itself, as the dataset does.
-    let text = text.strip_suffix(&format!(" ({})", shown_path(path))).unwrap_or(&text);
-    Finding::new(level, code, text).path(root.shown(path))
 }
 
 /// Whether something is there that a path leads to, readable or not. A link that leads nowhere is

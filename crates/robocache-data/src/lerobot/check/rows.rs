@@ -8,9 +8,10 @@ use robocache::{Error, Tensor};
 
 use super::super::LeRobot;
 use super::super::episodes::{Integers, has, integers, seconds};
+use super::super::finding::finding_of;
 use super::camera::{self, Shifted};
 use super::clock::{Clock, Clocks};
-use super::{Plan, Totals, episodes_text, exists, finding_of};
+use super::{Plan, Totals, episodes_text, exists};
 use crate::check::codes;
 use crate::check::collect::Collector;
 use crate::check::values::{Part, Seen, look};

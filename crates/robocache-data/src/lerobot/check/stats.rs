@@ -7,8 +7,9 @@ use robocache::Result;
 
 use super::super::LeRobot;
 use super::super::episodes::for_each_line;
+use super::super::finding::finding_of;
 use super::super::info::Version;
-use super::{Totals, finding_of};
+use super::Totals;
 use crate::check::channels::Channels;
 use crate::check::codes;
 use crate::check::collect::Collector;

@@ -8,9 +8,10 @@ use arrow_schema::DataType;
 
 use super::super::LeRobot;
 use super::super::episodes::{has, is_text, strings};
+use super::super::finding::finding_of;
 use super::super::streams::BOOKKEEPING;
+use super::exists;
 use super::rows::Rows;
-use super::{exists, finding_of};
 use crate::check::codes;
 use crate::check::work::Stop;
 use crate::findings::{Finding, Level};

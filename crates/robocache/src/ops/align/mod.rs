@@ -150,13 +150,13 @@ impl Arguments<'_> {
         self.method.plain().filter(|_| !self.is_stored() && self.result_dtype() == self.values.dtype())
     }
 
-    /// What decides about a target; without `valid` nobody asks for gaps.
+    /// The rules for a target. Gaps matter only where `valid` is wanted.
     pub(in crate::ops) fn rules(&self, method: Method, ignore_gaps: bool) -> Rules {
         let max_gap = if ignore_gaps { f64::INFINITY } else { longest_gap(self.max_gap) };
         Rules { method, extrapolate: self.extrapolate, max_gap }
     }
 
-    /// Refuses what has not the axes that it must have, and what are no lengths.
+    /// Checks ranks and the dtype of lengths.
     pub(in crate::ops) fn check_ranks(&self) -> Result<()> {
         self.values.layout().expect_rank("values", &[2, 3], "[B,S,D] or [S,D]")?;
         self.times.layout().expect_rank("times", &[1, 2], "[B,S] or [S]")?;
@@ -244,7 +244,7 @@ impl Arguments<'_> {
     }
 }
 
-/// Whether values only store numbers that are computed in float32.
+/// Whether the dtype is storage only, or numbers have a scale.
 pub(in crate::ops) fn is_stored(values: &TensorRef<'_>, scale: Option<&Scale<'_>>) -> bool {
     scale.is_some() || values.dtype().is_stored()
 }

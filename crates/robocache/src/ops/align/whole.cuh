@@ -1,5 +1,5 @@
-// Narrow rows of several methods (RC_WHOLE): a thread makes all numbers of a target, so that the rows of its two samples are
-// read in vectors wherever ranges of columns begin, and what a target needs is looked up once. Results are collected.
+// One thread builds a whole narrow row in registers (RC_WHOLE). Rows are read in vectors wherever ranges of columns begin,
+// and what a target needs is looked up once.
 // Host twin: mixed.rs (apply). Preconditions: one stream without cubics, whose rows are dense and allow accesses of four
 //   numbers and hold at most 12 (FOURS), or of two and at most 14; results are collected.
 #pragma once

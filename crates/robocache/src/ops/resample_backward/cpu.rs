@@ -5,11 +5,12 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
+use super::ResampleBackward;
 use super::area::Area;
 use super::cells::Cell;
+use super::dims::Dims;
 use super::row::Row;
 use super::unordered::Dealt;
-use super::{Dims, ResampleBackward};
 use crate::cpu::{Simd, for_each, is_worth_sharing, simd};
 use crate::ops::align::Real;
 use crate::ops::align::{ColumnRange, Extrapolate, Method, Pick, Rows, Rules, Stamp, strides};

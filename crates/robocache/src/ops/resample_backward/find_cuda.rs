@@ -1,9 +1,10 @@
 //! Which targets were made of which samples, on CUDA: the first half of gradients that
 //! are more than weights or of values that a batch shares, and the memory that it fills.
 
-use super::{Dims, ResampleBackward};
+use super::dims::Dims;
 use crate::cuda::{GpuInfo, Grid, KernelFamily, Launcher, Parts, STATIC_SHARED};
 use crate::ops::align::{Method, STAGE, STAMPS, flags_of, stamp_number};
+use crate::ops::resample::Resample;
 use crate::tensor::{DType, TensorRef};
 use crate::{Result, ensure};
 
@@ -92,12 +93,12 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub(super) fn new(op: &ResampleBackward<'_>, dims: &Dims) -> Result<Self> {
+    pub(super) fn new(dims: &Dims) -> Result<Self> {
         let forward = &dims.forward;
         for (argument, count) in [("values", forward.samples), ("targets", forward.targets)] {
             ensure!(count < MOST, argument, "a row of {count} has no gradient on a GPU: fewer than 2^30 have");
         }
-        let sum = op.accumulator().size();
+        let sum = dims.accumulator.size();
         let curves = forward.ranges.iter().any(|range| range.method == Method::Cubic);
         let mut parts = Parts::default();
         let mut of = |count: usize, size: usize| parts.add(forward.batch.saturating_mul(count).saturating_mul(size));
@@ -128,15 +129,15 @@ impl Memory {
 
 /// Queues the search of what each target was made of, by the rule of a method. `base`: the start of the memory.
 pub(super) fn find(
-    op: &ResampleBackward<'_>,
+    call: &Resample<'_>,
     dims: &Dims,
     rule: Method,
     (memory, base): (&Memory, *mut u8),
     launcher: &Launcher<'_>,
 ) -> Result<()> {
-    let (forward, call) = (&dims.forward, &op.forward);
+    let forward = &dims.forward;
     let stamp = stamp_number(call.times.dtype());
-    let variant = u32::from(stamp) + 3 * u32::from(op.accumulator() == DType::F64);
+    let variant = u32::from(stamp) + 3 * u32::from(dims.accumulator == DType::F64);
     let plan = Plan::new(dims, STAMPS[usize::from(stamp)].2, launcher.gpu().info());
     let pointer = |tensor: &Option<TensorRef<'_>>| tensor.map_or(std::ptr::null(), |tensor| tensor.data());
     let args = Args {

@@ -1,7 +1,7 @@
 //! Gradients of targets that were listed by their samples, on CUDA: the choice of kernel and tile, and its arguments.
 
-use super::Dims;
-use super::cuda::{CELLS, Call, in_bytes};
+use super::call::{CELLS, Call, in_bytes};
+use super::dims::Dims;
 use super::find_cuda::{LinkPointers, Memory};
 use crate::cuda::{GpuInfo, Grid, KernelFamily, Launcher};
 use crate::ops::align::ColumnRange;
@@ -131,7 +131,7 @@ pub(super) fn gather(
     (memory, base): (&Memory, *mut u8),
     launcher: &Launcher<'_>,
 ) -> Result<()> {
-    let (dims, values) = (call.dims, &call.op.forward.values);
+    let (dims, values) = (call.dims, &call.forward.values);
     let form = if range.method.reads_values() { range.method.columns() as u8 } else { 0 };
     let kind = if partial.is_some() { Kind::Partial } else { Kind::Rows };
     let variant = Variant { kind, form, cell: call.cell() };
@@ -141,12 +141,12 @@ pub(super) fn gather(
     let (forward, size) = (&dims.forward, values.dtype().size());
     let (out, out_strides, out_size) = match partial {
         None => (call.out, call.out_strides, size),
-        Some(partial) => (partial, partial_strides(dims), call.op.accumulator().size()),
+        Some(partial) => (partial, partial_strides(dims), call.dims.accumulator.size()),
     };
     let start = |stride: isize, size: usize| range.start as isize * stride * size as isize;
     let steps = [(dims.grad_strides[2], size), (forward.value_strides[2], size), (out_strides[2], out_size)];
     let args = Args {
-        grad: call.op.grad.data().wrapping_offset(start(dims.grad_strides[2], size)),
+        grad: call.grad.data().wrapping_offset(start(dims.grad_strides[2], size)),
         values: values.data().wrapping_offset(start(forward.value_strides[2], size)),
         out: out.wrapping_offset(start(out_strides[2], out_size)),
         links: memory.links(base),
@@ -199,7 +199,7 @@ pub(super) fn add_groups(call: &Call<'_>, partial: *mut u8, launcher: &Launcher<
         grad_strides: [0; 3],
         value_strides: [0; 3],
         steps: [0; 3],
-        out_strides: in_bytes(call.out_strides, call.op.grad.dtype().size(), 1),
+        out_strides: in_bytes(call.out_strides, call.grad.dtype().size(), 1),
         units: forward.width as i64,
         rows: call.dims.row_groups().1 as i64,
         rows_per_group: 1,

@@ -5,9 +5,11 @@
 //! target are those of `resample` itself.
 
 mod area;
+mod call;
 mod cells;
 mod cpu;
 mod cuda;
+mod dims;
 mod find_cuda;
 mod gather_cuda;
 mod hand_back;
@@ -16,11 +18,12 @@ mod rows_cuda;
 mod unordered;
 mod vjp;
 
+pub use dims::Dims;
 pub(crate) use find_cuda::FIND_KERNELS;
 pub(crate) use gather_cuda::GATHER_KERNELS;
 pub(crate) use rows_cuda::ROW_KERNELS;
 
-use super::align::{self, strides};
+use super::align::strides;
 use super::resample::Resample;
 use crate::cuda::{GpuInfo, Launcher};
 use crate::tensor::{DType, TensorRef};
@@ -41,32 +44,6 @@ pub struct ResampleBackward<'a> {
     pub forward: Resample<'a>,
     /// The gradient in the call's result, of its shape and dtype.
     pub grad: TensorRef<'a>,
-}
-
-/// What `check` proved.
-#[derive(Debug)]
-pub struct Dims {
-    forward: align::Dims,
-    grad_strides: [isize; 3],
-    /// How many groups the rows are summed in; none when every row has values of its own.
-    groups: Option<usize>,
-}
-
-impl ResampleBackward<'_> {
-    fn accumulator(&self) -> DType {
-        if self.forward.values.dtype() == DType::F64 { DType::F64 } else { DType::F32 }
-    }
-}
-
-impl Dims {
-    /// Rows of the batch that are summed up together, and how often.
-    fn row_groups(&self) -> (usize, usize) {
-        let batch = self.forward.batch;
-        match self.groups {
-            None => (1, batch),
-            Some(groups) => (batch.div_ceil(groups.max(1)), groups),
-        }
-    }
 }
 
 impl Op for ResampleBackward<'_> {
@@ -93,7 +70,8 @@ impl Op for ResampleBackward<'_> {
         ensure!(self.grad.shape() == shape, "grad", "expected shape {shape:?}, got {:?}", self.grad.shape());
         let shared = values.layout().rank() == 2 || values.shape()[0] == 1;
         let groups = (shared && forward.batch != 1).then(|| forward.batch.min(GROUPS));
-        Ok(Dims { grad_strides: strides(&self.grad), groups, forward })
+        let accumulator = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+        Ok(Dims { grad_strides: strides(&self.grad), groups, accumulator, forward })
     }
 
     fn outputs(&self, dims: &Dims) -> Result<Vec<OutputSpec>> {
@@ -101,13 +79,13 @@ impl Op for ResampleBackward<'_> {
         let mut outputs = vec![OutputSpec::new("grad_values", values.dtype(), values.shape())?];
         if let Some(groups) = dims.groups {
             let shape = [groups, dims.forward.samples, dims.forward.width];
-            outputs.push(OutputSpec::new("partial", self.accumulator(), &shape)?);
+            outputs.push(OutputSpec::new("partial", dims.accumulator, &shape)?);
         }
         Ok(outputs)
     }
 
     fn workspace(&self, dims: &Dims, gpu: Option<&GpuInfo>) -> Result<usize> {
-        gpu.map_or(Ok(0), |_| cuda::workspace(self, dims))
+        gpu.map_or(Ok(0), |_| cuda::workspace(dims))
     }
 
     fn cpu(&self, dims: &Dims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {

@@ -1,11 +1,61 @@
 //! Gradients of methods that are linear in the values, on CUDA: the choice of kernel and tile, and its arguments.
 
-use super::Dims;
-use super::cuda::{Call, Variant, in_bytes, rule_of};
+use super::call::{CELLS, Call, in_bytes, rule_of};
+use super::dims::Dims;
 use crate::cuda::{GpuInfo, Grid, KernelFamily, Launcher};
-use crate::ops::align::{ColumnRange, Extrapolate, STAGE, flags_of, stamp_number};
+use crate::ops::align::{ColumnRange, Extrapolate, STAGE, STAMPS, flags_of, stamp_number};
 use crate::tensor::TensorRef;
 use crate::{Error, Result, ensure};
+
+/// A kernel of methods that are linear in the values: its elements, its stamps and the width of its accesses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Variant {
+    cell: u8,
+    stamp: u8,
+    bytes: u8,
+}
+
+impl Variant {
+    fn all() -> impl Iterator<Item = Self> {
+        (0..CELLS.len() as u8).flat_map(|cell| {
+            let size = CELLS[usize::from(cell)].2;
+            let widths = [16u8, 8, 4, 2].into_iter().filter(move |&bytes| u32::from(bytes) >= size);
+            widths.flat_map(move |bytes| (0..STAMPS.len() as u8).map(move |stamp| Self { cell, stamp, bytes }))
+        })
+    }
+
+    fn number(self) -> u32 {
+        u32::from_le_bytes([self.cell, self.stamp, self.bytes, 0])
+    }
+
+    fn from_number(number: u32) -> Self {
+        let [cell, stamp, bytes, _] = number.to_le_bytes();
+        Self { cell, stamp, bytes }
+    }
+
+    fn cell(self) -> (&'static str, &'static str, u32) {
+        CELLS[usize::from(self.cell) % CELLS.len()]
+    }
+
+    fn stamp(self) -> (&'static str, &'static str, u32) {
+        STAMPS[usize::from(self.stamp) % STAMPS.len()]
+    }
+
+    /// Its name behind that of the kernel.
+    fn name(self) -> String {
+        format!("{}_{}_{}", self.cell().0, self.stamp().0, self.bytes)
+    }
+
+    /// What all such kernels are told; `A` are their arguments.
+    fn options<A>(self) -> Vec<String> {
+        vec![
+            format!("-DRC_CELL={}", self.cell().1),
+            format!("-DRC_STAMP={}", self.stamp().1),
+            format!("-DRC_BYTES={}", self.bytes),
+            format!("-DRC_ARGS_SIZE={}", size_of::<A>()),
+        ]
+    }
+}
 
 /// The kernels, by elements, stamps and the width of accesses.
 pub(crate) static ROW_KERNELS: KernelFamily = KernelFamily {
@@ -77,7 +127,7 @@ fn pick_bytes(variant: Variant) -> u32 {
 
 /// Bytes per access: the widest that bases, row lengths and row starts allow.
 fn access_bytes(call: &Call<'_>, range: &ColumnRange) -> u8 {
-    let (size, forward, grad) = (call.op.grad.dtype().size(), &call.dims.forward, call.dims.grad_strides);
+    let (size, forward, grad) = (call.grad.dtype().size(), &call.dims.forward, call.dims.grad_strides);
     let width = range.end - range.start;
     if width > 1 && (grad[2] != 1 || call.out_strides[2] != 1) {
         return size as u8;
@@ -91,7 +141,7 @@ fn access_bytes(call: &Call<'_>, range: &ColumnRange) -> u8 {
         bytes(call.out_strides[1], forward.samples),
     ];
     let offset = range.start * size;
-    let bases = (call.op.grad.data() as usize + offset) | (call.out as usize + offset);
+    let bases = (call.grad.data() as usize + offset) | (call.out as usize + offset);
     let all = rows.iter().fold(width * size, |all, row| all | row) | bases;
     (1 << all.trailing_zeros().min(4)).max(size as u8)
 }
@@ -102,9 +152,9 @@ pub(super) fn sum_rows(call: &Call<'_>, range: &ColumnRange, launcher: &Launcher
     for (argument, count) in [("values", forward.samples), ("targets", forward.targets)] {
         ensure!(count < MOST, argument, "a row of {count} has no gradient on a GPU: fewer than 2^31 - 1 have");
     }
-    let stamp = stamp_number(call.op.forward.times.dtype());
+    let stamp = stamp_number(call.forward.times.dtype());
     let variant = Variant { cell: call.cell(), stamp, bytes: access_bytes(call, range) };
-    let unit = usize::from(variant.bytes) / call.op.grad.dtype().size();
+    let unit = usize::from(variant.bytes) / call.grad.dtype().size();
     let vectors = (range.end - range.start) / unit;
     let plan = Plan::new(call.dims, vectors, variant, launcher.gpu().info())?;
     let args = args(call, range, unit, vectors, &plan);
@@ -117,12 +167,12 @@ pub(super) fn sum_rows(call: &Call<'_>, range: &ColumnRange, launcher: &Launcher
 }
 
 fn args(call: &Call<'_>, range: &ColumnRange, unit: usize, vectors: usize, plan: &Plan) -> Args {
-    let (forward, op) = (&call.dims.forward, &call.op.forward);
-    let size = call.op.grad.dtype().size();
+    let (forward, op) = (&call.dims.forward, call.forward);
+    let size = call.grad.dtype().size();
     let pointer = |tensor: &Option<TensorRef<'_>>| tensor.map_or(std::ptr::null(), |tensor| tensor.data());
     let start = |stride: isize| range.start as isize * stride * size as isize;
     Args {
-        grad: call.op.grad.data().wrapping_offset(start(call.dims.grad_strides[2])),
+        grad: call.grad.data().wrapping_offset(start(call.dims.grad_strides[2])),
         times: op.times.data(),
         targets: op.targets.data(),
         lengths: pointer(&op.lengths),

@@ -5,13 +5,13 @@
 //! it (the first NaN, where there is one). Nothing is added up, so the bits are the same on every run
 //! and every backend.
 
+use super::dims::{Reduce, check_features};
 use super::divide::Divisor;
 use super::gather_cpu::Groups;
+use super::groups::{check_groups, row_major};
 use super::reduce::{Features, Members};
 use super::reduce_cuda::{FeatureArgs, VECTOR_COLUMNS};
-use super::sparse::row_major;
 use super::sparse_cuda::{GROUP_HEADERS, GroupsArgs, WARPS, rows_of_warp};
-use super::{Reduce, check_features};
 use crate::cpu::{Shared, for_each};
 use crate::cuda::{Grid, KernelFamily, Launcher, clear};
 use crate::ops::cloud::Cloud;
@@ -122,7 +122,7 @@ impl Op for VoxelizeBackward<'_> {
         let shape = [cloud.batch, cloud.count, width];
         let own = self.features.shape();
         ensure!(own == cloud.shape(&shape), "features", "expected shape {:?}, got {own:?}", cloud.shape(&shape));
-        super::sparse::check_groups([&self.cells, &self.starts, &self.order, &self.count], &cloud)?;
+        check_groups([&self.cells, &self.starts, &self.order, &self.count], &cloud)?;
         let (grad, layout) = (self.grad.shape(), self.grad.layout());
         ensure!(
             grad.last() == Some(&width) && layout.is_contiguous() && self.grad.dtype().is_float(),

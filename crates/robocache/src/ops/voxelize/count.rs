@@ -5,8 +5,8 @@
 
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-use super::Dims;
-use super::cpu::{fill, fill_part, rows_are_tasks};
+use super::dims::Dims;
+use super::fill::{fill, fill_part, rows_are_tasks};
 use super::find::{Finder, TASK_POINTS, Visitor};
 use super::grid::NOWHERE;
 use crate::cpu::{Shared, for_each, prefetch, threads};

@@ -2,10 +2,12 @@
 
 use std::ops::Range;
 
-use super::find::Finder;
+use super::dims::{CountsIn, Dims, Reduce, Targets};
+use super::fill::{TASK_BYTES, fill_part};
+use super::find::{Finder, items_in};
 use super::reduce::{Features, RowOut, Run, reduce};
-use super::{CountsIn, Dims, Reduce, Targets, Voxelize, count, occupancy};
-use crate::cpu::{Item, Packing, Shared, for_each, is_worth_sharing, sort, threads, vectorized, with_item};
+use super::{Voxelize, count, occupancy};
+use crate::cpu::{Item, Packing, Shared, for_each, is_worth_sharing, sort, vectorized, with_item};
 use crate::ops::cloud::ReadPoints;
 use crate::ops::depth::with_source;
 use crate::ops::rows::check_length_values;
@@ -13,13 +15,8 @@ use crate::ops::scalar::{Scalar, with_float};
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Error, Outputs, Result};
 
-/// Bytes of a task that only writes.
-pub(super) const TASK_BYTES: usize = 1 << 20;
 /// Bytes of a task that writes a part of the grid, and of narrow rows comes back to it: a core's cache holds them.
 const SLAB_BYTES: u64 = 512 << 10;
-/// Bytes of the grid, and points, of a row that one thread fills and then writes.
-const NEAR_ROW_BYTES: usize = 1 << 20;
-pub(super) const NEAR_ROW_POINTS: usize = 1 << 20;
 const ALIGN: usize = 64;
 
 pub(super) fn workspace(op: &Voxelize<'_>, dims: &Dims) -> Result<usize> {
@@ -28,7 +25,7 @@ pub(super) fn workspace(op: &Voxelize<'_>, dims: &Dims) -> Result<usize> {
         let item = Packing::new(dims.cloud.total(), dims.all_cells as u64).item_bytes();
         return Ok(dims.cloud.total().checked_mul(2 * item).ok_or_else(too_large)? + ALIGN);
     }
-    let dealt = if CountsIn::of(op, dims) == CountsIn::Nothing { None } else { count::Plan::new(dims) };
+    let dealt = if op.counts_in(dims) == CountsIn::Nothing { None } else { count::Plan::new(dims) };
     let dealt = dealt.map_or(0, |plan| plan.workspace());
     let counts = counts_to_work_in(op, dims).ok_or_else(too_large)?;
     let bits = if op.reduce == Reduce::Count { 0 } else { occupancy::workspace(dims) };
@@ -39,23 +36,17 @@ pub(super) fn workspace(op: &Voxelize<'_>, dims: &Dims) -> Result<usize> {
 
 /// Bytes of counts that are no result; none where they cannot be addressed.
 fn counts_to_work_in(op: &Voxelize<'_>, dims: &Dims) -> Option<usize> {
-    match CountsIn::of(op, dims) {
+    match op.counts_in(dims) {
         CountsIn::Workspace => dims.all_cells.checked_mul(4)?.checked_next_multiple_of(ALIGN),
         _ => Some(0),
     }
-}
-
-/// Whether each row of the grid is filled and written by one thread, while it is in its cache.
-pub(super) fn rows_are_tasks(dims: &Dims, dtype: DType) -> bool {
-    let small = dims.cells.saturating_mul(dtype.size()) <= NEAR_ROW_BYTES && dims.cloud.count <= NEAR_ROW_POINTS;
-    small && dims.cloud.batch >= 2 * threads()
 }
 
 pub(super) fn voxelize(op: &Voxelize<'_>, dims: &Dims, out: &mut Outputs<'_, '_>, context: &Context<'_>) -> Result<()> {
     if op.check {
         check_length_values(op.lengths, dims.cloud.batch, dims.cloud.count)?;
     }
-    let targets = Targets::new(op, dims, out)?;
+    let targets = op.targets(dims, out)?;
     let scratch = out.workspace().map_addr(|address| address.next_multiple_of(ALIGN));
     with_source!(&op.points, &dims.cloud, with_points, op, dims, &targets, scratch, context)
 }
@@ -78,7 +69,7 @@ fn with_points<P: ReadPoints>(
         let packing = Packing::new(dims.cloud.total(), dims.all_cells as u64);
         return with_item!(packing, sorted::<P>, &found, packing, op, dims, targets, scratch, context);
     }
-    let counts = match CountsIn::of(op, dims) {
+    let counts = match op.counts_in(dims) {
         CountsIn::Nothing => std::ptr::null_mut(),
         CountsIn::Counts => targets.counts,
         CountsIn::Out => targets.out.cast(),
@@ -98,39 +89,6 @@ fn with_points<P: ReadPoints>(
     let found = if counts.is_null() { found } else { finder(std::ptr::null_mut()) };
     // SAFETY: counting is done with the memory to work in.
     unsafe { occupancy::mark(&found, dims, targets, scratch, context) }
-}
-
-/// Writes one pattern to `count` elements.
-///
-/// # Safety
-/// They must be writable at `out`, aligned as their dtype is.
-pub(super) unsafe fn fill(out: *mut u8, dtype: DType, bits: u64, count: usize, context: &Context<'_>) -> Result<()> {
-    let per_task = TASK_BYTES / dtype.size();
-    let out = Shared(out);
-    for_each(count.div_ceil(per_task), context, &|task| {
-        let (first, end) = (task * per_task, ((task + 1) * per_task).min(count));
-        // SAFETY: the caller's promise; tasks have parts of their own.
-        unsafe { fill_part(out.get(), dtype, bits, first..end) };
-    })
-}
-
-/// # Safety
-/// As for [`fill`].
-pub(super) unsafe fn fill_part(out: *mut u8, dtype: DType, bits: u64, range: Range<usize>) {
-    let (size, count) = (dtype.size(), range.len());
-    let bytes = bits.to_le_bytes();
-    // SAFETY: the caller's promise.
-    unsafe {
-        let part = out.add(range.start * size);
-        if bytes[..size].iter().all(|byte| *byte == bytes[0]) {
-            return part.write_bytes(bytes[0], count * size);
-        }
-        match size {
-            2 => std::slice::from_raw_parts_mut(part.cast(), count).fill(bits as u16),
-            4 => std::slice::from_raw_parts_mut(part.cast(), count).fill(bits as u32),
-            _ => std::slice::from_raw_parts_mut(part.cast(), count).fill(bits),
-        }
-    }
 }
 
 /// Counts in another dtype, or with another number than 0 in empty cells.
@@ -155,20 +113,6 @@ fn write_counts(counts: *const i32, dims: &Dims, targets: &Targets, context: &Co
             }
         }
     })
-}
-
-/// Two slices of `count` items in memory to work in.
-///
-/// # Safety
-/// As many must be writable at `scratch`, aligned, and nobody else may use them.
-pub(super) unsafe fn items_in<'a, I: Item>(scratch: *mut u8, count: usize) -> [&'a mut [I]; 2] {
-    if count == 0 {
-        return [&mut [], &mut []];
-    }
-    let start = scratch.cast::<I>();
-    // SAFETY: the caller's promise. Items are numbers, so all bits are items, and each slice is written
-    // before it is read.
-    unsafe { [std::slice::from_raw_parts_mut(start, count), std::slice::from_raw_parts_mut(start.add(count), count)] }
 }
 
 /// Features along the points sorted by cell.

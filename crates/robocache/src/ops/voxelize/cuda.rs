@@ -1,9 +1,10 @@
 //! `voxelize` on CUDA: the kernels, their arguments and the memory between them.
 
+use super::Voxelize;
+use super::dims::{CountsIn, Dims, Reduce, Targets};
 use super::mark::{self, Mark, marks_grid};
 use super::place::GridArgs;
 use super::reduce_cuda::{SortedKeys, reduce_sorted};
-use super::{CountsIn, Dims, Reduce, Targets, Voxelize};
 use crate::cuda::{
     self, DigitArgs, Finding, KernelFamily, Launcher, Parts, PointArgs, Reports, Sort, SortMemory, clear, fill,
 };
@@ -123,7 +124,7 @@ pub(super) fn workspace(op: &Voxelize<'_>, dims: &Dims) -> Result<usize> {
         return Ok(plan.parts.bytes());
     }
     let mut parts = Parts::default();
-    match CountsIn::of(op, dims) {
+    match op.counts_in(dims) {
         CountsIn::Nothing if marks_grid(dims) => 0,
         // Clusters need none, but whether there are any depends on the GPU and on the result's address.
         CountsIn::Nothing => parts.add(mask_bytes(dims)),
@@ -139,7 +140,7 @@ pub(super) fn voxelize(
     out: &mut Outputs<'_, '_>,
     launcher: &Launcher<'_>,
 ) -> Result<()> {
-    let targets = Targets::new(op, dims, out)?;
+    let targets = op.targets(dims, out)?;
     if dims.cloud.batch == 0 {
         return Ok(());
     }
@@ -228,7 +229,7 @@ impl Job<'_> {
     fn cells(&self) -> Result<()> {
         let (op, dims) = (self.op, self.dims);
         let bits = 8 * dims.dtype.size();
-        let counts_in = CountsIn::of(op, dims);
+        let counts_in = op.counts_in(dims);
         let counts = match counts_in {
             CountsIn::Nothing if marks_grid(dims) => {
                 let (out, size) = (self.targets.out, dims.dtype.size());

@@ -158,3 +158,17 @@ impl<I: Item> Visitor for Write<I> {
         }
     }
 }
+
+/// Two slices of `count` items in memory to work in.
+///
+/// # Safety
+/// As many must be writable at `scratch`, aligned, and nobody else may use them.
+pub(super) unsafe fn items_in<'a, I: Item>(scratch: *mut u8, count: usize) -> [&'a mut [I]; 2] {
+    if count == 0 {
+        return [&mut [], &mut []];
+    }
+    let start = scratch.cast::<I>();
+    // SAFETY: the caller's promise. Items are numbers, so all bits are items, and each slice is written
+    // before it is read.
+    unsafe { [std::slice::from_raw_parts_mut(start, count), std::slice::from_raw_parts_mut(start.add(count), count)] }
+}

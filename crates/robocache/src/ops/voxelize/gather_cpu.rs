@@ -3,10 +3,10 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::Reduce;
+use super::dims::Reduce;
 use super::divide::Divisor;
+use super::groups::{GatherDims, GatherTargets, GatherVoxels};
 use super::reduce::{Features, Members, RowOut, reduce};
-use super::sparse::{GatherDims, GatherTargets, GatherVoxels};
 use crate::cpu::{Shared, for_each, vectorized};
 use crate::ops::cloud::ReadPoints;
 use crate::ops::depth::with_source;

@@ -1,8 +1,7 @@
 //! Points grouped by their cells on the host.
 
-use super::cpu::items_in;
-use super::find::Finder;
-use super::sparse::{GroupDims, GroupPoints, GroupTargets};
+use super::find::{Finder, items_in};
+use super::groups::{GroupDims, GroupPoints, GroupTargets};
 use crate::cpu::{Item, Packing, Shared, for_each, prefetch, sort, threads, vectorized, with_item};
 use crate::ops::cloud::ReadPoints;
 use crate::ops::depth::with_source;

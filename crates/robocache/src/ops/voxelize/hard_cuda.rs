@@ -2,8 +2,8 @@
 
 use super::cuda::REPORTS;
 use super::divide::Divisor;
+use super::groups::{GatherDims, GatherVoxels};
 use super::reduce_cuda::FeatureArgs;
-use super::sparse::{GatherDims, GatherVoxels};
 use super::sparse_cuda::{GROUP_HEADERS, GroupsArgs};
 use crate::cuda::{Grid, KernelFamily, Launcher, PointArgs};
 use crate::ops::depth::PointSource;

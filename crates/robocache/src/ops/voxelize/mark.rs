@@ -1,6 +1,6 @@
 //! Occupied cells and counts on CUDA: points to bits, counts, or the grid itself.
 
-use super::Dims;
+use super::dims::Dims;
 use super::place::GridArgs;
 use crate::Result;
 use crate::cuda::{GpuInfo, Grid, KernelFamily, Launcher, PointArgs};

@@ -9,11 +9,14 @@ mod backward;
 mod count;
 mod cpu;
 mod cuda;
+mod dims;
 mod divide;
+mod fill;
 mod find;
 mod gather_cpu;
 mod grid;
 mod group_cpu;
+mod groups;
 mod hard_cuda;
 mod mark;
 mod occupancy;
@@ -23,73 +26,24 @@ mod reduce_cuda;
 mod sparse;
 mod sparse_cuda;
 
-use std::fmt;
-use std::str::FromStr;
-
 pub(crate) use backward::BACKWARD_KERNELS;
 pub use backward::{BackwardDims, VoxelizeBackward};
 pub(crate) use cuda::{SCATTER_KERNELS, WRITE_KERNELS};
+pub use dims::{Dims, Reduce};
 pub use grid::Grid;
+pub use groups::{GatherDims, GatherVoxels, GroupDims, GroupPoints};
 pub(crate) use hard_cuda::{HARD_KERNELS, PIXEL_KERNELS};
 pub(crate) use mark::{MARK_KERNELS, NEAR_KERNELS};
 pub(crate) use reduce_cuda::REDUCE_KERNELS;
-pub use sparse::{GatherDims, GatherVoxels, GroupDims, GroupPoints};
 pub(crate) use sparse_cuda::{GATHER_KERNELS, GROUP_KERNELS};
 
-use super::cloud::{Cloud, expect_float};
+use self::dims::{CountsIn, Targets, check_features};
 use super::depth::PointSource;
-use super::rows::{Batch, by_name, name_of, strides};
+use super::rows::Batch;
 use super::scalar::{Number, bits_of};
 use crate::cuda::{GpuInfo, Launcher};
 use crate::tensor::{DType, TensorRef};
-use crate::{Context, Error, Op, OutputSpec, Outputs, Result, ensure};
-
-/// What a cell holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Reduce {
-    /// 1 where there is a point.
-    Occupancy,
-    /// How many points there are.
-    Count,
-    /// The sum of the features.
-    Sum,
-    /// Their mean.
-    Mean,
-    /// The largest of each; -0 is below +0, NaN above all.
-    Max,
-    /// The smallest of each; NaN is below all.
-    Min,
-}
-
-impl Reduce {
-    const NAMES: [(&'static str, Self); 6] = [
-        ("occupancy", Self::Occupancy),
-        ("count", Self::Count),
-        ("sum", Self::Sum),
-        ("mean", Self::Mean),
-        ("max", Self::Max),
-        ("min", Self::Min),
-    ];
-
-    /// Whether it reduces features.
-    pub fn uses_features(self) -> bool {
-        !matches!(self, Self::Occupancy | Self::Count)
-    }
-}
-
-impl FromStr for Reduce {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        by_name("reduce", &Self::NAMES, name)
-    }
-}
-
-impl fmt::Display for Reduce {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(name_of(&Self::NAMES, self))
-    }
-}
+use crate::{Context, Error, Op, OutputSpec, Outputs, Result};
 
 /// A dense grid. Output 0 is `out [B,X,Y,Z]`, or `[B,X,Y,Z,F]` for reductions of features; then,
 /// where asked for, `counts [B,X,Y,Z]` int32 and `dropped [B]` int64. Outputs are row-major.
@@ -116,22 +70,6 @@ pub struct Voxelize<'a> {
     pub return_dropped: bool,
     /// Whether to look for bad lengths. Without it they are clamped.
     pub check: bool,
-}
-
-/// Sizes, strides and patterns.
-#[derive(Debug)]
-pub struct Dims {
-    cloud: Cloud,
-    /// Features per point; 0 without.
-    width: usize,
-    feature_strides: [isize; 3],
-    /// Cells of a row and of all rows.
-    cells: usize,
-    all_cells: usize,
-    dtype: DType,
-    /// An empty and an occupied cell, as bits of `dtype`.
-    fill: u64,
-    one: u64,
 }
 
 impl<'a> Voxelize<'a> {
@@ -172,13 +110,19 @@ impl<'a> Voxelize<'a> {
     }
 }
 
-/// Features that belong to so many points of a row; returns their number and strides.
-fn check_features(features: &TensorRef<'_>, count: usize) -> Result<(usize, [isize; 3])> {
-    features.layout().expect_rank("features", &[2, 3], "[B,N,F] or [N,F]")?;
-    expect_float("features", features.dtype())?;
-    let (shape, rank) = (features.shape(), features.layout().rank());
-    ensure!(shape[rank - 2] == count, "features", "expected features of {count} points, got shape {shape:?}");
-    Ok((shape[rank - 1], strides(features)))
+impl Voxelize<'_> {
+    fn targets(&self, dims: &Dims, out: &mut Outputs<'_, '_>) -> Result<Targets> {
+        Targets::new(out, dims, self.return_counts, self.return_dropped)
+    }
+
+    fn counts_in(&self, dims: &Dims) -> CountsIn {
+        match self.reduce {
+            _ if self.return_counts => CountsIn::Counts,
+            Reduce::Count if dims.dtype == DType::I32 && dims.fill == 0 => CountsIn::Out,
+            Reduce::Count => CountsIn::Workspace,
+            _ => CountsIn::Nothing,
+        }
+    }
 }
 
 impl Op for Voxelize<'_> {
@@ -267,61 +211,5 @@ impl Op for Voxelize<'_> {
 
     fn cuda(&self, dims: &Dims, out: &mut Outputs<'_, '_>, launcher: &Launcher<'_>) -> Result<()> {
         cuda::voxelize(self, dims, out, launcher)
-    }
-}
-
-/// The addresses of the outputs; null where one was not asked for.
-struct Targets {
-    out: *mut u8,
-    /// Whether empty cells hold their number already.
-    blank: bool,
-    counts: *mut i32,
-    dropped: *mut i64,
-}
-
-impl Targets {
-    fn new(op: &Voxelize<'_>, dims: &Dims, out: &mut Outputs<'_, '_>) -> Result<Self> {
-        let blank = dims.fill == 0 && out.get(0).is_some_and(|out| out.is_zeroed());
-        let mut next = 0;
-        let mut take = |wanted: bool, name: &'static str| {
-            if !wanted {
-                return Ok(std::ptr::null_mut());
-            }
-            let output = out.get(next).ok_or_else(|| Error::invalid(name, "is missing"))?;
-            next += 1;
-            let layout = output.view().layout();
-            ensure!(layout.is_contiguous(), name, "expected a row-major tensor, got {layout:?}");
-            Ok(output.data_mut())
-        };
-        Ok(Self {
-            out: take(true, "out")?,
-            blank,
-            counts: take(op.return_counts, "counts")?.cast(),
-            dropped: take(op.return_dropped, "dropped")?.cast(),
-        })
-    }
-}
-
-/// Where counts are kept that are not a result themselves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CountsIn {
-    /// Nowhere: occupancy alone.
-    Nothing,
-    /// `counts`.
-    Counts,
-    /// `out`, which then is the result.
-    Out,
-    /// Memory to work in.
-    Workspace,
-}
-
-impl CountsIn {
-    fn of(op: &Voxelize<'_>, dims: &Dims) -> Self {
-        match op.reduce {
-            _ if op.return_counts => Self::Counts,
-            Reduce::Count if dims.dtype == DType::I32 && dims.fill == 0 => Self::Out,
-            Reduce::Count => Self::Workspace,
-            _ => Self::Nothing,
-        }
     }
 }

@@ -6,10 +6,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use super::cpu::{NEAR_ROW_POINTS, TASK_BYTES, fill, fill_part, rows_are_tasks};
+use super::dims::{Dims, Targets};
+use super::fill::{NEAR_ROW_POINTS, TASK_BYTES, fill, fill_part, rows_are_tasks};
 use super::find::{Finder, TASK_POINTS, Visitor};
 use super::grid::NOWHERE;
-use super::{Dims, Targets};
 use crate::cpu::{Shared, for_each, prefetch, threads, vectorized};
 use crate::ops::cloud::ReadPoints;
 use crate::{Context, Result};

@@ -1,6 +1,6 @@
 //! A grid as kernels take it, with what they need to find cells without dividing.
 
-use super::Grid;
+use super::grid::Grid;
 use crate::tensor::DType;
 
 /// Sizes for which the kernels' quotient is proven to be that of a division; see `find_quick` in

@@ -4,7 +4,7 @@
 //! else in [`LANES`] sums of every so manieth, which are then added pairwise. So the bits depend on
 //! nothing but the cell's own features, on every backend.
 
-use super::Reduce;
+use super::dims::Reduce;
 use crate::cpu::{Item, Packing, prefetch};
 use crate::ops::cloud::Cloud;
 use crate::ops::scalar::{Real, Scalar};

@@ -1,8 +1,8 @@
 //! Features of points sorted by cell, made into a dense grid on CUDA: the kernel, its arguments, and how
 //! the grid is cut.
 
+use super::dims::{Dims, Reduce, Targets};
 use super::reduce::{LANES, LONG};
-use super::{Dims, Reduce, Targets};
 use crate::cuda::{Grid, KernelFamily, Launcher, fill};
 use crate::ops::cloud::Cloud;
 use crate::ops::scalar::{FLOATS, float_number};

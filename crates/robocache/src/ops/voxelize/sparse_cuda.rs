@@ -1,12 +1,12 @@
 //! The sparse ops on CUDA: sorted keys become groups, groups become rows.
 
-use super::Reduce;
 use super::cuda::{REPORTS, sort_points};
+use super::dims::Reduce;
 use super::divide::Divisor;
+use super::groups::{GatherDims, GatherTargets, GatherVoxels, GroupDims, GroupPoints, GroupTargets};
 use super::hard_cuda::{features_of, hard_voxels};
 use super::place::GridArgs;
 use super::reduce_cuda::{FeatureArgs, VECTOR_COLUMNS, whole_vectors};
-use super::sparse::{GatherDims, GatherTargets, GatherVoxels, GroupDims, GroupPoints, GroupTargets};
 use crate::cuda::{Grid, KernelFamily, Launcher, Parts, PointArgs, Sort, SortMemory};
 use crate::ops::scalar::{FLOATS, float_number};
 use crate::tensor::TensorRef;
