@@ -198,9 +198,9 @@ vectorized! {
                         // SAFETY: the caller's promise.
                         unsafe { args.pose.store(first, end, [0, link, i], last.origin[i] + nothing) };
                     }
-                    for i in 0..4 {
+                    for (i, &number) in turn.iter().enumerate() {
                         // SAFETY: the caller's promise.
-                        unsafe { args.pose.store(first, end, [0, link, 3 + i], turn[i] + nothing) };
+                        unsafe { args.pose.store(first, end, [0, link, 3 + i], number + nothing) };
                     }
                 }
                 if args.jacobian.is_none() {

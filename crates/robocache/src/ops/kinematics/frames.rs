@@ -99,9 +99,8 @@ pub(super) fn all_frames<T: Float, const N: usize>(fixed: &Fixed<'_, T>, q: &[Wi
         let mut frame = fixed_in(step.parent.map(|parent| &frames[parent]), &step.fixed);
         let position = q[step.joint].fma_by(step.factor, Wide::all(step.offset));
         if step.slides {
-            let z = frame.z();
-            for row in 0..3 {
-                frame.origin[row] = z[row].fma(position, frame.origin[row]);
+            for (origin, z) in frame.origin.iter_mut().zip([frame.axes[2], frame.axes[5], frame.axes[8]]) {
+                *origin = z.fma(position, *origin);
             }
         } else {
             let (sine, cosine) = position.sin_cos();

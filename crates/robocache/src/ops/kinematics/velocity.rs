@@ -113,17 +113,29 @@ impl JointVelocity<'_> {
     }
 }
 
+/// Memory of a task.
+struct Work<T> {
+    q: Vec<Wide<T, 1>>,
+    frames: Vec<Frame<T, 1>>,
+    columns: Vec<[T; 6]>,
+    held: Vec<bool>,
+    step: Vec<T>,
+}
+
 fn on_host<T: Float>(chain: &Chain, args: &Args, context: &Context<'_>) -> Result<()> {
     let fixed = Fixed::<T>::new(chain);
     let (rows, joints) = (args.rows as usize, chain.joints);
     for_each(rows.div_ceil(PART), context, &|task| {
-        let mut frames = vec![Frame::<T, 1>::zero(); fixed.steps.len()];
-        let mut q = vec![Wide::all(T::ZERO); joints];
-        let (mut made, mut step) = (vec![[T::ZERO; 6]; joints], vec![T::ZERO; joints]);
-        let held = vec![false; joints];
+        let mut work = Work {
+            q: vec![Wide::all(T::ZERO); joints],
+            frames: vec![Frame::zero(); fixed.steps.len()],
+            columns: vec![[T::ZERO; 6]; joints],
+            held: vec![false; joints],
+            step: vec![T::ZERO; joints],
+        };
         let end = ((task + 1) * PART).min(rows);
         // SAFETY: the views were checked; no other task has these rows.
-        unsafe { compute_part(&fixed, args, task * PART, end, &mut q, &mut frames, &mut made, &held, &mut step) };
+        unsafe { compute_part(&fixed, args, task * PART, end, &mut work) };
     })
 }
 
@@ -135,28 +147,24 @@ vectorized! {
         args: &Args,
         begin: usize,
         end: usize,
-        q: &mut [Wide<T, 1>],
-        frames: &mut [Frame<T, 1>],
-        made: &mut [[T; 6]],
-        held: &[bool],
-        step: &mut [T],
+        work: &mut Work<T>,
     ) {
         for row in begin..end {
-            for (joint, q) in q.iter_mut().enumerate() {
+            for (joint, q) in work.q.iter_mut().enumerate() {
                 // SAFETY: the caller's promise.
                 *q = unsafe { args.q.load(row, row + 1, [0, 0, joint]) };
             }
-            all_frames(fixed, q, frames);
-            let last = end_frame(fixed, frames, 0);
-            columns(fixed, frames, &last, T::ONE, made);
+            all_frames(fixed, &work.q, &mut work.frames);
+            let last = end_frame(fixed, &work.frames, 0);
+            columns(fixed, &work.frames, &last, T::ONE, &mut work.columns);
             let mut wish = [T::ZERO; 6];
             for (i, wish) in wish.iter_mut().enumerate() {
                 // SAFETY: the caller's promise.
                 *wish = unsafe { args.twist.get(row, [0, 0, i]) };
             }
-            damped_step(made, held, T::of(args.damping), wish, step);
-            let nothing = nothing_or_nan(&fixed.steps, q);
-            for (joint, &step) in step.iter().enumerate() {
+            damped_step(&work.columns, &work.held, T::of(args.damping), wish, &mut work.step);
+            let nothing = nothing_or_nan(&fixed.steps, &work.q);
+            for (joint, &step) in work.step.iter().enumerate() {
                 // SAFETY: the caller's promise.
                 unsafe { args.out.set(row, [0, 0, joint], step + nothing.0[0]) };
             }
