@@ -53,9 +53,8 @@ impl VideoFile {
             Ok(())
         };
         let outcome = self.decode_once(ffmpeg, frames, wish, context, &mut watching);
-        let blames_the_file = |error: &Error| {
-            matches!(error.kind(), ErrorKind::CorruptData | ErrorKind::FileError) && is_lasting(error)
-        };
+        let blames_the_file =
+            |error: &Error| matches!(error.kind(), ErrorKind::CorruptData | ErrorKind::FileError) && is_lasting(error);
         if refused || !outcome.as_ref().is_err_and(blames_the_file) {
             return outcome;
         }
