@@ -224,7 +224,7 @@ pub(crate) struct Ingest {
     /// Resize pictures to this height and width
     #[arg(long, value_name = "N|HxW")]
     pub(crate) image_size: Option<String>,
-    /// Stop at the first episode that cannot be read
+    /// Stop at the first episode with an error of `check`, or that cannot be read
     #[arg(long)]
     pub(crate) strict: bool,
     /// Threads; as many as there are cores

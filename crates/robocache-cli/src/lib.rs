@@ -21,7 +21,7 @@ use std::ffi::OsString;
 use std::io::Write;
 
 use clap::Parser;
-use robocache::{ErrorKind, Result};
+use robocache::{ErrorKind, Result, printable};
 
 use crate::flags::{CacheCommand, Command, Flags};
 use crate::output::{Outcome, Report, show};
@@ -39,7 +39,7 @@ pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) ->
         Ok(flags) => flags,
         Err(message) => {
             // Help and version arrive here too. Where nobody reads them, nobody misses them.
-            let _ = message.print();
+            let _ = print(&message);
             return message.exit_code();
         }
     };
@@ -56,6 +56,18 @@ pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) ->
             let _ = writeln!(std::io::stderr(), "robocache: {error}");
             ERROR
         }
+    }
+}
+
+/// Arguments are repeated in messages, and what is in them must not reach the terminal as it is.
+fn print(message: &clap::Error) -> std::io::Result<()> {
+    let text = message.render().to_string();
+    let text = text.split('\n').map(printable).collect::<Vec<_>>().join("\n");
+    if message.use_stderr() {
+        std::io::stderr().write_all(text.as_bytes())
+    } else {
+        let mut out = std::io::stdout();
+        out.write_all(text.as_bytes()).and_then(|()| out.flush())
     }
 }
 

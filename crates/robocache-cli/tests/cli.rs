@@ -237,6 +237,14 @@ fn wrong_usage_is_an_error() {
 }
 
 #[test]
+fn wrong_usage_repeats_no_control_characters() {
+    for argument in ["b\x1b[2J", "--\x1b]0;x\x07", "\u{202e}b"] {
+        let message = refused(&["check", "a", argument]);
+        assert!(!message.contains(['\x1b', '\x07', '\u{202e}']) && message.contains("\\u{"), "{message:?}");
+    }
+}
+
+#[test]
 fn help_has_examples_and_fits_a_terminal() {
     for arguments in [
         &["--help"][..],

@@ -73,7 +73,13 @@ const FAULTS: &[Fault] = &[
     fault(V21, |f| f.info["total_frames"] = json!(7), "counts_differ", Error, None, "expected 7 frames by \"total_frames\", the metadata lists 120"),
     fault(V3, |f| f.info["total_tasks"] = json!(1), "counts_differ", Warning, None, "the metadata lists 2"),
     fault(V3, |f| f.info["splits"]["train"] = json!("0:100"), "counts_differ", Note, None, "by the split \"train\", there are 3"),
-    fault(V3, |f| f.episodes.integers("episode_index")[2] = 5, "episode_gap", Error, Some(5), "expected episode 2, got 5: 3 are left out"),
+    fault(V3, |f| f.episodes.integers("episode_index")[2] = 5, "episode_gap", Warning, Some(5), "expected episode 2, got 5: 3 are left out"),
+    fault(V3, |f| { f.episodes.integers("episode_index")[2] = 5; f.data[1].1.integers("episode_index").fill(5); }, "episode_gap", Warning, Some(5), "expected episode 2, got 5: 3 are left out"),
+    fault(V21, |f| {
+        f.lines[2]["episode_index"] = json!(3);
+        f.data[2].1.integers("episode_index").fill(3);
+        [&mut f.data[2].0, &mut f.videos[2].0].map(|name| *name = name.replace("2.", "3."));
+    }, "episode_gap", Warning, Some(3), "expected episode 2, got 3"),
     fault(V21, |f| f.lines[2]["episode_index"] = json!(1), "episode_duplicate", Error, Some(1), "1 is listed again"),
     fault(V21, |f| f.lines[1]["length"] = json!(0), "episode_empty", Warning, Some(1), "the length is 0"),
     fault(V21, |f| f.lines[1]["length"] = json!(29), "length_differs", Error, Some(1), "expected 29 rows as the metadata says, the file has 30"),

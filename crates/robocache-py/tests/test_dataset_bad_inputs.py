@@ -357,6 +357,39 @@ def test_65_permission_denied(kind, good):
     assert_works()
 
 
+def relative_as_nobody(folder: Path, answer) -> None:
+    """Two names look like those of the hub, which must not be asked for what is here."""
+    os.chdir(folder)
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setresgid(65534, 65534, 65534)
+        os.setresuid(65534, 65534, 65534)
+    for work in (rc.dataset, lambda path: rc.ingest(path, "cache", progress=False)):
+        try:
+            work("closed/set")
+            answer.send(("nothing", ""))
+        except rc.RoboCacheError as error:
+            answer.send((type(error).__name__, str(error)))
+
+
+def test_65_a_relative_path_below_a_closed_folder(good):
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        closed = Path(folder) / "closed"
+        shutil.copytree(good, closed / "set")
+        closed.chmod(0)
+        here, there = multiprocessing.Pipe()
+        context = multiprocessing.get_context("fork")
+        child = context.Process(target=relative_as_nobody, args=(Path(folder), there))
+        child.start()
+        there.close()
+        answers = [here.recv(), here.recv()]
+        child.join(30)
+        closed.chmod(0o755)
+    for name, text in answers:
+        assert name == "FileError" and "denied" in text.lower(), text
+
+
 def test_65_a_file_that_cannot_be_read_at_all(broken):
     """/proc/self/mem opens, is a regular file, and fails at the first read."""
     path = data_file(broken)

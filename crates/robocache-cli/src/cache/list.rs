@@ -79,13 +79,18 @@ impl Listing {
             episodes: cache.len(),
             frames,
             duration_seconds,
-            bytes: cache.units().iter().map(|unit| unit.bytes).sum(),
+            bytes: bytes_of(cache),
             units: cache.units().len(),
             sources: cache.sources().to_vec(),
             streams,
             skipped: cache.skipped().to_vec(),
         })
     }
+}
+
+/// Bytes of all units, as they say themselves.
+pub(crate) fn bytes_of(cache: &Cache) -> u64 {
+    cache.units().iter().fold(0, |all, unit| all.saturating_add(unit.bytes))
 }
 
 /// Bytes of each stream's files. What is wrong with a cache is for `verify` to say.

@@ -10,7 +10,7 @@ use robocache::{Error, Result, shown_path};
 use robocache_data::cache::{self, CachedSource};
 
 use self::collect::Cleaned;
-pub(crate) use self::list::Listing;
+pub(crate) use self::list::{Listing, bytes_of};
 use self::verify::Verified;
 use crate::progress;
 

@@ -3,6 +3,7 @@
 mod options;
 mod report;
 
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use robocache_data::{Limits, Progress};
 pub(crate) use self::options::Options;
 use self::options::Work;
 use self::report::{Done, Ingested, OneUnit, Planned, Skips};
-use crate::cache::Listing;
+use crate::cache::{Listing, bytes_of};
 use crate::progress;
 
 /// Where the plan lies in a cache.
@@ -48,7 +49,7 @@ fn all(source: &Path, out: &Path, options: &IngestOptions, progress: &Progress<'
     let report = cache::ingest(source, out, options, &Limits::default(), progress)?;
     let seconds = started.elapsed().as_secs_f64();
     let units = before.as_ref().map_or(0, |cache| cache.units().len());
-    let bytes: u64 = before.iter().flat_map(Cache::units).map(|unit| unit.bytes).sum();
+    let bytes = before.as_ref().map_or(0, bytes_of);
     // After a crash there may have been more than the manifest said.
     let bytes_done = (units == report.units_before).then(|| report.bytes.saturating_sub(bytes));
     ingested(out, report, bytes_done, Some(seconds))
@@ -90,9 +91,13 @@ fn sources(out: &Path) -> Result<Vec<CachedSource>> {
 
 /// Nothing is made of a folder without a plan.
 fn ensure_planned(out: &Path) -> Result<()> {
-    if out.join(PLAN).exists() {
-        return Ok(());
+    let plan = out.join(PLAN);
+    match plan.metadata() {
+        Ok(_) => Ok(()),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            let text = "there is no plan in this folder; make one with robocache ingest --plan SRC OUT";
+            Err(Error::new(ErrorKind::FileError, text).path(out))
+        }
+        Err(error) => Err(Error::new(ErrorKind::FileError, "cannot open").caused_by(error).path(&plan)),
     }
-    let text = "there is no plan in this folder; make one with robocache ingest --plan SRC OUT";
-    Err(Error::new(ErrorKind::FileError, text).path(out))
 }

@@ -41,6 +41,20 @@ fn a_dataset_becomes_a_cache_once() {
 
 #[cfg(unix)]
 #[test]
+fn a_plan_that_cannot_be_looked_at_is_not_missing() {
+    let folder = Folder::new("ingest-closed");
+    let out = folder.join("out");
+    std::os::unix::fs::symlink(&out, &out).unwrap();
+    for work in [&["--merge"][..], &["--unit", "0"]] {
+        let message = refused(&[&["ingest", out.as_str()], work].concat());
+        assert!(message.contains("Too many levels of symbolic links") && message.contains("plan.json"), "{message}");
+        let message = refused(&[&["ingest", folder.text()], work].concat());
+        assert!(message.contains("there is no plan in this folder"), "{message}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
 fn paths_that_are_no_text_are_texts_in_json() {
     use std::os::unix::ffi::OsStrExt;
     let folder = Folder::new("ingest-odd");

@@ -51,12 +51,12 @@ impl IngestReport {
             source.missing.iter().map(|name| (source.tag.clone(), name.clone())).collect::<Vec<_>>()
         };
         Self {
-            episodes: manifest.units.iter().map(|unit| unit.episodes).sum(),
+            episodes: manifest.units.iter().fold(0, |all, unit| all.saturating_add(unit.episodes)),
             skipped: manifest.skipped.clone(),
             units_before,
             units_done,
             frames,
-            bytes: manifest.units.iter().map(|unit| unit.bytes).sum(),
+            bytes: manifest.units.iter().fold(0, |all, unit| all.saturating_add(unit.bytes)),
             missing: manifest.sources.iter().flat_map(missing).collect(),
         }
     }
@@ -390,7 +390,7 @@ pub(super) fn put_together(out: &Path) -> Result<(Manifest, Index)> {
         done.push(DoneUnit {
             unit: unit.unit,
             episodes: manifest.episodes.len(),
-            bytes: manifest.files.iter().map(|file| file.bytes).sum(),
+            bytes: manifest.files.iter().fold(0, |all, file| all.saturating_add(file.bytes)),
             crc32c,
         });
         units.push(manifest);

@@ -13,7 +13,7 @@ use super::ingest::merge_on;
 use super::layout::{MANIFEST, PLAN, Plan, QUARANTINE, SHARDS, read_json, unit_name};
 use super::manifest::Manifest;
 use crate::check::work::{Stop, in_order};
-use crate::files::{ensure_path, look};
+use crate::files::{ensure_path, is_lasting, look};
 use crate::findings::Progress;
 use crate::limits::file_error;
 
@@ -43,23 +43,25 @@ pub struct VerifyReport {
     pub damage: Vec<Damage>,
 }
 
-/// Reads every byte of a cache and compares all checksums.
+/// Reads every byte of a cache and compares all checksums. What cannot be read now is no damage but an error: the file
+/// may be fine.
 pub fn verify(root: &Path, progress: &Progress<'_>) -> Result<VerifyReport> {
     let cache = Cache::open(root)?;
     let work: Vec<(usize, usize)> =
         cache.manifest.units.iter().flat_map(|unit| (0..cache.streams().len()).map(move |s| (unit.unit, s))).collect();
     let mut seen = Vec::with_capacity(work.len());
-    let look = |task: usize, _: &Stop| work.get(task).map(|&(unit, stream)| cache.look_at(unit, stream));
-    in_order(work.len(), progress, &look, &mut |task, found: Option<(u64, Vec<Damage>)>| {
+    let look_at = |task: usize, _: &Stop| work.get(task).map(|&(unit, stream)| cache.look_at(unit, stream));
+    in_order(work.len(), progress, &look_at, &mut |task, found: Option<Result<(u64, Vec<Damage>)>>| {
         seen.extend(found);
         (progress.step)(task + 1, work.len());
     })?;
     let mut report = VerifyReport { files: 0, bytes: 0, damage: Vec::new() };
     // Readers do without the plan, but the next ingest does not.
     let plan = root.join(PLAN);
-    if plan.symlink_metadata().is_ok()
+    if look(&plan)?.is_some()
         && let Err(error) = read_json::<Plan>(&plan)
     {
+        let error = lasting(error)?;
         report.damage.push(Damage {
             path: plan,
             unit: None,
@@ -68,7 +70,8 @@ pub fn verify(root: &Path, progress: &Progress<'_>) -> Result<VerifyReport> {
             episodes: Vec::new(),
         });
     }
-    for (bytes, damage) in seen {
+    for seen in seen {
+        let (bytes, damage) = seen?;
         report.files += usize::from(bytes > 0);
         report.bytes += bytes;
         for damage in damage {
@@ -81,9 +84,14 @@ pub fn verify(root: &Path, progress: &Progress<'_>) -> Result<VerifyReport> {
     Ok(report)
 }
 
+/// An error that tells of damage; any other one ends the verification.
+fn lasting(error: Error) -> Result<Error> {
+    if is_lasting(&error) { Ok(error) } else { Err(error) }
+}
+
 impl Cache {
     /// Bytes of a file, and what is wrong with it.
-    fn look_at(&self, unit: usize, stream: usize) -> (u64, Vec<Damage>) {
+    fn look_at(&self, unit: usize, stream: usize) -> Result<(u64, Vec<Damage>)> {
         let of_unit: Vec<usize> = (0..self.len()).filter(|&at| self.index.unit(at) == unit).collect();
         let whole = |error: &Error| Damage {
             path: error.file().unwrap_or(&self.root).to_path_buf(),
@@ -94,14 +102,14 @@ impl Cache {
         };
         let facts = match self.unit(unit) {
             Ok(open) => open.manifest.files.iter().find(|file| file.stream == stream),
-            Err(error) => return (0, vec![whole(&error)]),
+            Err(error) => return Ok((0, vec![whole(&lasting(error)?)])),
         };
         let Some(facts) = facts else {
-            return (0, Vec::new());
+            return Ok((0, Vec::new()));
         };
         let shard = match self.shard(unit, stream) {
             Ok(shard) => shard,
-            Err(error) => return (facts.bytes, vec![whole(&error)]),
+            Err(error) => return Ok((facts.bytes, vec![whole(&lasting(error)?)])),
         };
         let damage = |block: usize| {
             let rows = shard.rows_of_block(block);
@@ -117,7 +125,7 @@ impl Cache {
                 episodes: of_unit.iter().copied().filter(touches).collect(),
             }
         };
-        (facts.bytes, shard.verify().into_iter().map(damage).collect())
+        Ok((facts.bytes, shard.verify().into_iter().map(damage).collect()))
     }
 }
 

@@ -60,6 +60,9 @@ impl Manifest {
         let Some(stream) = self.streams.iter().find(|stream| stream.name == name) else {
             return Some(format!("stats: there is no stream {name:?}"));
         };
+        if i64::try_from(summary.count).is_err() {
+            return Some(format!("stats of {name:?}: there are no {} samples", summary.count));
+        }
         let (width, all) = (StreamStats::of(stream).0.width(), summary.widths());
         let wrong = all.into_iter().find(|&found| found != width)?;
         Some(format!("stats of {name:?}: expected {width} components, got {wrong}"))

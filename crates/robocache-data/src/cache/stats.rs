@@ -234,6 +234,8 @@ impl StreamStats {
     /// Adds what other statistics have seen.
     pub(crate) fn merge(&mut self, other: &Self) -> Result<()> {
         ensure!(other.width == self.width, "other", "{} components, expected {}", other.width, self.width);
+        let samples = self.samples.saturating_add(other.samples);
+        ensure!(i64::try_from(samples).is_ok(), "other", "there are no {samples} samples");
         if let (Values::Narrow(narrow), Values::Wide(_)) = (&self.values, &other.values) {
             self.values = Values::Wide(widened(narrow));
         }
@@ -248,7 +250,7 @@ impl StreamStats {
             }
             _ => return Err(Error::invalid("other", "one has numbers, the other pictures")),
         }
-        self.samples = self.samples.saturating_add(other.samples);
+        self.samples = samples;
         Ok(())
     }
 

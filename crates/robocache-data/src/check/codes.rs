@@ -28,7 +28,7 @@ macro_rules! codes {
 codes! {
     // What the metadata says of itself.
     COUNTS_DIFFER = "counts_differ", Error, "total_episodes, total_frames, total_tasks or splits are not what the metadata lists";
-    EPISODE_GAP = "episode_gap", Error, "the numbers of the episodes leave some out";
+    EPISODE_GAP = "episode_gap", Warning, "the numbers of the episodes leave some out; those that are there can be used";
     EPISODE_DUPLICATE = "episode_duplicate", Error, "an episode is listed twice";
     EPISODE_EMPTY = "episode_empty", Warning, "an episode has no samples";
     LENGTH_DIFFERS = "length_differs", Error, "the length of an episode is not its number of rows";

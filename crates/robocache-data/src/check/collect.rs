@@ -30,9 +30,9 @@ struct Group {
 
 impl Collector {
     pub(crate) fn add(&mut self, finding: Finding) {
-        // A gap says nothing of the episode behind it, and what cannot be read now may be read later.
+        // What cannot be read now may be read later.
         if let (Level::Error, Some(episode)) = (finding.level, finding.episode)
-            && ![codes::EPISODE_GAP.name, codes::UNREADABLE_NOW.name].contains(&finding.code)
+            && finding.code != codes::UNREADABLE_NOW.name
         {
             let known = self.errors.entry((episode, finding.stream.clone())).or_insert_with(|| finding.clone());
             if order(&finding) < order(known) {
@@ -115,7 +115,7 @@ mod tests {
             episodes.for_each(|episode| all.add(finding(episode)));
             all.add(Finding::warning(&codes::CONSTANT, "y").stream("state"));
             all.add(finding(3).stream("action"));
-            all.add(Finding::error(&codes::EPISODE_GAP, "z").episode(2000));
+            all.add(Finding::warning(&codes::EPISODE_GAP, "z").episode(2000));
             all.finish()
         };
         let Checked { mut findings, errors } = gather(&mut (0..1000));

@@ -15,6 +15,7 @@ use super::ffmpeg::Ffmpeg;
 use super::plan::{Segment, segments};
 use super::report::{Printed, Report};
 use super::{Levels, PixelFormat, Pixels, VideoFile, Wish};
+use crate::files::is_lasting;
 use crate::limits::{corrupt, exceeds, file_error};
 
 /// How often a caller that waits is asked whether to go on.
@@ -38,6 +39,32 @@ impl Wish {
 impl VideoFile {
     /// [`VideoFile::decode`] by a given program.
     pub(super) fn decode_with(
+        &self,
+        ffmpeg: &Ffmpeg,
+        frames: &[usize],
+        wish: Wish,
+        context: &Context<'_>,
+        sink: &mut Sink<'_>,
+    ) -> Result<()> {
+        let (mut done, mut refused) = (0, false);
+        let mut watching = |frame: usize, pixels: Pixels<'_>| {
+            sink(frame, pixels).inspect_err(|_| refused = true)?;
+            done += 1;
+            Ok(())
+        };
+        let outcome = self.decode_once(ffmpeg, frames, wish, context, &mut watching);
+        let blames_the_file =
+            |error: &Error| matches!(error.kind(), ErrorKind::CorruptData | ErrorKind::FileError) && is_lasting(error);
+        if refused || !outcome.as_ref().is_err_and(blames_the_file) {
+            return outcome;
+        }
+        // The program calls a file damaged of which the system gave it too little, too. The file is to blame only
+        // if it can be read and fails again.
+        self.ensure_readable()?;
+        self.decode_once(ffmpeg, frames.get(done..).unwrap_or_default(), wish, context, sink)
+    }
+
+    fn decode_once(
         &self,
         ffmpeg: &Ffmpeg,
         frames: &[usize],
@@ -225,7 +252,7 @@ impl Run<'_, '_> {
     fn decode(&mut self, ffmpeg: &Ffmpeg, segment: &Segment) -> Result<()> {
         let path = &self.video.path;
         let mut child = Child::spawn(&mut self.video.command(ffmpeg, segment, self.wish))
-            .map_err(|error| file_error(ffmpeg.program(), "cannot start ffmpeg", error))?;
+            .map_err(|error| cannot_start(ffmpeg, error))?;
         let mut report = Report::default();
         let mut printed = VecDeque::new();
         let mut before = segment.start;
@@ -353,6 +380,13 @@ impl Run<'_, '_> {
     }
 }
 
+/// A program that is gone is no fault of the video.
+fn cannot_start(ffmpeg: &Ffmpeg, error: io::Error) -> Error {
+    let text = format!("cannot start ffmpeg: {error}");
+    let error = file_error(ffmpeg.program(), "cannot start ffmpeg", error);
+    if is_lasting(&error) { Error::new(ErrorKind::Unsupported, text).path(ffmpeg.program()) } else { error }
+}
+
 /// The levels of a frame whose planes are those of JPEG, or differ from them by nothing else. What is not
 /// said is what the program takes for granted where it makes RGB.
 fn levels(printed: &Printed) -> Option<Levels> {
@@ -397,47 +431,48 @@ impl Stop {
 
     fn into_error(self, video: &VideoFile, frame: usize, report: &Report) -> Error {
         let place = video.place(frame);
-        let said = report.said();
-        let os_error = std::io::Error::from_raw_os_error;
         let error = match self {
             Self::Interrupted => Error::new(ErrorKind::Interrupted, "interrupted"),
             Self::Stalled(patience) => {
-                let text = format!("ffmpeg gave nothing for {:.1} s before {place}{said}", patience.as_secs_f64());
+                let (seconds, said) = (patience.as_secs_f64(), report.said());
+                let text = format!("ffmpeg gave nothing for {seconds:.1} s before {place}{said}");
                 Error::new(ErrorKind::LimitExceeded, text)
             }
             Self::Broken(error) => Error::new(ErrorKind::FileError, "cannot read from ffmpeg").caused_by(error),
-            Self::Ended(None) => {
-                Error::new(ErrorKind::CorruptData, format!("ffmpeg closed its output before {place}{said}"))
-            }
-            Self::Ended(Some(status)) if status.success() => {
-                Error::new(ErrorKind::CorruptData, format!("ffmpeg found no more frames before {place}{said}"))
-            }
-            Self::Ended(Some(status)) => match status.signal() {
-                Some(signal) => {
-                    let text = format!("ffmpeg was killed by signal {signal} before {place}{said}");
-                    let error = Error::new(ErrorKind::FileError, text);
-                    // Not the file's fault: most often the system was short of memory. A crash may be.
-                    let crashed = [libc::SIGSEGV, libc::SIGABRT, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
-                    if crashed.contains(&signal) { error } else { error.caused_by(os_error(libc::ENOMEM)) }
-                }
-                None if report.is_unable() => {
-                    let text = format!("this ffmpeg cannot decode {} video{said}", video.codec);
-                    Error::new(ErrorKind::Unsupported, text)
-                }
-                None => {
-                    let code = status.code().unwrap_or_default();
-                    let text = format!("ffmpeg stopped before {place} with exit code {code}{said}");
-                    match code {
-                        // It could not start, or open its files.
-                        126 | 127 => Error::new(ErrorKind::FileError, text).caused_by(os_error(libc::ENOEXEC)),
-                        _ if said.contains("Too many open files") => {
-                            Error::new(ErrorKind::FileError, text).caused_by(os_error(libc::EMFILE))
-                        }
-                        _ => Error::new(ErrorKind::CorruptData, text),
-                    }
-                }
-            },
+            Self::Ended(status) => ended(status, video, &place, report),
         };
         error.path(&video.path)
+    }
+}
+
+/// Why a program ended too early: the file, the program or the system may be to blame.
+fn ended(status: Option<ExitStatus>, video: &VideoFile, place: &str, report: &Report) -> Error {
+    let said = report.said();
+    let of_the_system =
+        |text, number| Error::new(ErrorKind::FileError, text).caused_by(io::Error::from_raw_os_error(number));
+    if let Some(signal) = status.and_then(|status| status.signal()) {
+        let text = format!("ffmpeg was killed by signal {signal} before {place}{said}");
+        // Not the file's fault: most often the system was short of memory. A crash may be.
+        let crashed = [libc::SIGSEGV, libc::SIGABRT, libc::SIGBUS, libc::SIGFPE, libc::SIGILL].contains(&signal);
+        return if crashed { Error::new(ErrorKind::FileError, text) } else { of_the_system(text, libc::ENOMEM) };
+    }
+    let code = status.and_then(|status| status.code());
+    let text = match code {
+        None => format!("ffmpeg closed its output before {place}{said}"),
+        Some(0) => format!("ffmpeg found no more frames before {place}{said}"),
+        Some(_) if report.is_unable() => {
+            let text = format!("this ffmpeg cannot decode {} video{said}", video.codec);
+            return Error::new(ErrorKind::Unsupported, text);
+        }
+        Some(code) => format!("ffmpeg stopped before {place} with exit code {code}{said}"),
+    };
+    // The index says what the program must have been able to read.
+    let number = match code {
+        Some(126 | 127) => Some(libc::ENOEXEC),
+        code => report.system_error(code, video.short.is_none()),
+    };
+    match number {
+        Some(number) => of_the_system(text, number),
+        None => Error::new(ErrorKind::CorruptData, text),
     }
 }

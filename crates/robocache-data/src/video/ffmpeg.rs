@@ -63,6 +63,7 @@ impl Ffmpeg {
         if let Ok(found) = FOUND.lock()
             && let Some((before, ffmpeg)) = &*found
             && *before == surroundings
+            && ffmpeg.is_there()
         {
             return Ok(ffmpeg.clone());
         }
@@ -81,6 +82,11 @@ impl Ffmpeg {
                 Err(Error::new(ErrorKind::Unsupported, format!("cannot use ffmpeg: {reason}")).path(program))
             }
         }
+    }
+
+    /// Whether the program was not removed meanwhile. One without a folder is found anew each time it is started.
+    fn is_there(&self) -> bool {
+        self.program.components().count() == 1 || is_program(&self.program)
     }
 
     /// Where the program is.

@@ -25,7 +25,7 @@ use robocache::{Context, Error, ErrorKind, Result};
 pub use ffmpeg::{Ffmpeg, search_ffmpeg_in};
 
 use crate::files::RegularFile;
-use crate::limits::{Limits, corrupt};
+use crate::limits::{Limits, corrupt, file_error};
 use index::Edits;
 use samples::Sample;
 
@@ -223,6 +223,19 @@ impl VideoFile {
             return Ok(());
         }
         Err(Error::new(ErrorKind::FileError, "the file changed since its index was read").path(&self.path))
+    }
+
+    /// Reads all of the file, to see what keeps others from reading it.
+    fn ensure_readable(&self) -> Result<()> {
+        let file = RegularFile::open(&self.path)?;
+        let (mut buffer, mut at, length) = (vec![0; 1 << 20], 0, file.metadata().len());
+        while at < length {
+            let count = buffer.len().min(usize::try_from(length - at).unwrap_or(usize::MAX));
+            let place = buffer.get_mut(..count).unwrap_or_default();
+            file.read_exact_at(place, at).map_err(|error| file_error(&self.path, "cannot read", error))?;
+            at += count as u64;
+        }
+        Ok(())
     }
 }
 

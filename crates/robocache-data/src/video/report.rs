@@ -18,6 +18,23 @@ const INABILITY: [&str; 5] = [
     "could not choose their formats",
 ];
 
+/// What keeps a program from reading a file that may be fine.
+const SYSTEM: [i32; 10] = [
+    libc::EACCES,
+    libc::EIO,
+    libc::EMFILE,
+    libc::ENFILE,
+    libc::ENODEV,
+    libc::ENOMEM,
+    libc::ENOTCONN,
+    libc::EPERM,
+    libc::ESTALE,
+    libc::ETIMEDOUT,
+];
+
+/// What a program says that got fewer bytes than the file has.
+const CUT_OFF: [&str; 3] = ["moov atom not found", "partial file", "corrupt input packet in stream"];
+
 /// What `showinfo` says of one frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Printed {
@@ -41,6 +58,8 @@ pub(super) struct Report {
     complaints: VecDeque<String>,
     others: VecDeque<String>,
     unable: bool,
+    system: Option<i32>,
+    cut_off: bool,
 }
 
 impl Report {
@@ -76,6 +95,10 @@ impl Report {
         if line.is_empty() {
             return;
         }
+        if let Some(complaint) = complaint(line) {
+            self.cut_off |= CUT_OFF.iter().any(|text| complaint.contains(text));
+            self.system = self.system.or_else(|| SYSTEM.into_iter().find(|&number| ends_in(complaint, number)));
+        }
         self.unable |= INABILITY.iter().any(|text| line.contains(text));
         let complains = ["[warning]", "[error]", "[fatal]", "[panic]"].iter().any(|level| line.contains(level));
         let kept = if complains { &mut self.complaints } else { &mut self.others };
@@ -90,6 +113,14 @@ impl Report {
         self.unable
     }
 
+    /// The number of the system's error that ended the program with an exit code. Of a file that is known to be
+    /// whole, the system also gave too little where the program calls it cut off.
+    pub(super) fn system_error(&self, code: Option<i32>, is_whole: bool) -> Option<i32> {
+        // It ends with the negative number, of which the system keeps eight bits; 255 says that it was asked to end.
+        let by_code = || SYSTEM.into_iter().find(|number| code == Some(256 - number) && *number != libc::EPERM);
+        self.system.or_else(by_code).or((is_whole && self.cut_off).then_some(libc::EIO))
+    }
+
     /// The last complaints, or the last words, as the end of an error's text.
     pub(super) fn said(&self) -> String {
         let lines = if self.complaints.is_empty() { &self.others } else { &self.complaints };
@@ -99,6 +130,25 @@ impl Report {
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         format!("; it said: {}", lines.join(" | "))
     }
+}
+
+/// `[mov @ 0x1] [error] text`: the text. Texts from the file are printed too, but never as errors.
+fn complaint(line: &str) -> Option<&str> {
+    let mut rest = line;
+    while let Some((part, after)) = rest.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
+        if ["error", "fatal", "panic"].contains(&part) {
+            return Some(after);
+        }
+        rest = after;
+    }
+    None
+}
+
+/// Whether a complaint ends with the system's words for a number: `Task finished with error code: -5 (Input/output error)`.
+fn ends_in(complaint: &str, number: i32) -> bool {
+    let words = std::io::Error::from_raw_os_error(number).to_string();
+    let words = words.split(" (os error").next().unwrap_or_default();
+    complaint.trim_end_matches(')').ends_with(words)
 }
 
 /// `   0 pts:  31744 pts_time:2.06 ... fmt:yuv420p ... s:128x96 ...`

@@ -32,9 +32,20 @@ def dataset(path: Path) -> _core.Dataset:
     `huggingface_hub`, where that is installed.
     """
     place = arguments.path("path", path, "dataset")
-    if not os.path.lexists(place) and _HUB_NAME.fullmatch(place):
+    if not _is_here(place) and _HUB_NAME.fullmatch(place):
         place = _download(place)
     return _core.open_dataset(place)
+
+
+def _is_here(place: str) -> bool:
+    """Whether something has this path; what may not be looked at counts, and the engine says why."""
+    try:
+        os.lstat(place)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _download(name: str) -> str:
@@ -103,7 +114,7 @@ def ingest(
         tag = arguments.text("tag", tag, op)
     progress = arguments.flag("progress", progress, op)
     # The hub is asked last, when nothing else is wrong.
-    if not os.path.lexists(source) and _HUB_NAME.fullmatch(source):
+    if not _is_here(source) and _HUB_NAME.fullmatch(source):
         source = _download(source)
     bar = _Bar() if progress and sys.stderr is not None and sys.stderr.isatty() else None
     try:

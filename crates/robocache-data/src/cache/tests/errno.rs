@@ -180,6 +180,30 @@ fn a_cache_that_may_not_be_looked_at_is_not_missing_65() {
 }
 
 #[test]
+fn what_cannot_be_read_now_is_no_damage_65() {
+    let scratch = Scratch::new();
+    let out = scratch.out();
+    ingest_with(&Os, &sample(), &out).unwrap();
+    let shards = out.join("shards");
+    let shard = files(&shards).into_iter().find(|path| path.extension().is_some_and(|end| end == "arrow")).unwrap();
+    for path in [shard, shards.join("unit-000000/unit.json"), shards, out.join("plan.json")] {
+        for number in ENDS {
+            let error = while_blocked(&path, Open, number, || verify(&out, &Progress::default())).unwrap_err();
+            let named = error.file().is_some_and(|file| file.starts_with(&path));
+            assert!(error.kind() == ErrorKind::FileError && named, "{number}: {error}");
+        }
+        // What is gone is gone.
+        for number in SKIPS {
+            let report = while_blocked(&path, Open, number, || verify(&out, &Progress::default())).unwrap();
+            assert!(!report.damage.is_empty(), "{number}: {report:?}");
+        }
+    }
+    let report = verify(&out, &Progress::default()).unwrap();
+    assert_eq!(report.damage, []);
+    Ledger::of(&sample()).judge_complete(&out);
+}
+
+#[test]
 fn an_empty_path_is_an_argument_that_is_wrong() {
     let none = Path::new("");
     let source = ingest_with(&Os, none, &Scratch::new().out()).unwrap_err();

@@ -246,9 +246,10 @@ fn a_manifest_that_contradicts_itself_is_refused() {
     let manifest = scratch.out().join(MANIFEST);
     let kept = std::fs::read(&manifest).unwrap();
     type Edit = fn(&mut Value);
-    let edits: [(Edit, &str); 12] = [
+    let edits: [(Edit, &str); 13] = [
         (|all| all["stats"]["ghost"] = all["stats"]["action"].clone(), "there is no stream \"ghost\""),
         (|all| drop(all["stats"]["action"]["mean"].as_array_mut().unwrap().pop()), "stats of \"action\": expected"),
+        (|all| all["stats"]["action"]["count"] = (1u64 << 63).into(), "there are no 9223372036854775808 samples"),
         (|all| all["stats"]["action"]["nan"] = Vec::<u64>::new().into(), "got 0"),
         (|all| all["streams"][1]["name"] = all["streams"][0]["name"].clone(), "two are called"),
         (|all| all["streams"][0]["dtype"] = "float31".into(), "there is no dtype \"float31\""),
@@ -275,6 +276,18 @@ fn a_manifest_that_contradicts_itself_is_refused() {
     std::fs::remove_file(&manifest).unwrap();
     change(&scratch.out().join(PLAN), |plan| plan["streams"][0]["shape"] = vec![u64::MAX, 2].into());
     assert_eq!(Cache::open(&scratch.out()).unwrap_err().kind(), ErrorKind::CorruptData);
+    let scratch = cache();
+    change_unit(&scratch.out(), |unit| {
+        unit["files"][0]["bytes"] = u64::MAX.into();
+    });
+    assert_eq!(Cache::open(&scratch.out()).unwrap().units()[0].bytes, u64::MAX);
+    let scratch = cache();
+    change_unit(&scratch.out(), |unit| {
+        let stats = unit["stats"].as_array_mut().unwrap();
+        stats.iter_mut().find(|stats| !stats.is_null()).unwrap()["samples"] = (1u64 << 63).into();
+    });
+    let error = Cache::open(&scratch.out()).unwrap_err();
+    assert!(error.kind() == ErrorKind::CorruptData && error.to_string().contains("there are no"), "{error}");
     let scratch = cache();
     change_unit(&scratch.out(), |unit| {
         unit["stats"][0] = serde_json::json!({"width": 1u64 << 40, "samples": 0, "values": "nothing"});

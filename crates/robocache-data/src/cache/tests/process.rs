@@ -417,9 +417,8 @@ fn files_that_may_not_be_read_or_written_are_errors_that_name_them_80() {
 fn look_without_rights(source: &Path, out: &Path) {
     let seen = Ledger::of(source).compare(&Cache::open(out).unwrap());
     assert!(seen.refused == 1 && seen.right > 1, "{seen:?}");
-    let report = verify(out, &Progress::default()).unwrap();
-    assert!(report.damage.len() == 1 && report.damage[0].message.contains("Permission denied"), "{report:?}");
     for error in [
+        verify(out, &Progress::default()).unwrap_err(),
         ingest(source, out, &options(), &Limits::default(), &Progress::default()).unwrap_err(),
         ingest_with(&Os, source, &out.with_file_name("new")).unwrap_err(),
     ] {

@@ -60,7 +60,7 @@ impl LeRobot {
                         1 => format!("expected episode {next}, got {number}"),
                         count => format!("expected episode {next}, got {number}: {count} are left out"),
                     };
-                    found.add(Finding::error(&codes::EPISODE_GAP, text).episode(number));
+                    found.add(Finding::warning(&codes::EPISODE_GAP, text).episode(number));
                 }
                 Some(next) if number < next => {
                     each_once = false;

@@ -140,6 +140,77 @@ fn programs_on_a_bad_day() {
 }
 
 #[test]
+fn errors_of_the_system_inside_the_program_are_no_faults_of_the_video() {
+    use libc::{EACCES, EIO, EMFILE, ENFILE, ENOMEM, ESTALE, ETIMEDOUT};
+    let said = |line: &str, code: i32| format!("base; line 100; pixels; echo '{line}' >&2; exit {code}");
+    let mut rows: Vec<(String, Option<i32>)> = Vec::new();
+    for number in [EACCES, EIO, EMFILE, ENFILE, ENOMEM, ESTALE, ETIMEDOUT] {
+        let words = std::io::Error::from_raw_os_error(number).to_string();
+        let words = words.split(" (os").next().unwrap();
+        rows.push((said("[error] gone", 256 - number), Some(number)));
+        rows.push((said(&format!("[in#0 @ 0x1] [error] Error opening input: {words}"), 1), Some(number)));
+        rows.push((said(&format!("[mov @ 0x1] [error] Task finished with error code: -1 ({words})"), 0), Some(number)));
+        // What the file says is no error of the system.
+        rows.push((said(&format!("[info]     title           : [error] {words}"), 183), None));
+        rows.push((said(&format!("[error] {words}: a name"), 183), None));
+    }
+    for line in ["moov atom not found", "stream 0, offset 0x4992: partial file", "corrupt input packet in stream 0"] {
+        rows.push((said(&format!("[mov @ 0x1] [fatal] {line}"), 183), Some(EIO)));
+    }
+    for (script, number) in rows {
+        let fake = Fake::new(&script);
+        let error = fake.decode().expect_err(&script);
+        assert_eq!(crate::files::is_lasting(&error), number.is_none(), "{script}: {error}");
+        assert_eq!(crate::files::cause(&error), number, "{script}: {error}");
+        assert_eq!(error.file(), Some(fake.video.path.as_path()), "{script}");
+    }
+}
+
+#[test]
+fn a_video_that_cannot_be_read_now_is_not_damaged() {
+    use crate::files::faults::while_blocked;
+    let fake = Fake::new("base; line 100; pixels; echo '[error] Invalid data' >&2; exit 183");
+    for number in [libc::EIO, libc::ESTALE] {
+        let error = while_blocked(&fake.video.path, crate::files::Operation::Read, number, || fake.decode());
+        let error = error.unwrap_err();
+        assert_eq!((crate::files::cause(&error), crate::files::is_lasting(&error)), (Some(number), false), "{error}");
+        assert_eq!(error.file(), Some(fake.video.path.as_path()));
+    }
+    // What fails once only is decoded after all.
+    let fake = Fake::new(
+        "base; once=\"${0%/*}/once\"; if [ ! -e \"$once\" ]; then : > \"$once\"; line 100; pixels; exit 183; fi; \
+         case \"$*\" in *'between(t,0.15'*) ;; *) line 100; pixels;; esac; for t in 200 300 400; do line $t; pixels; done",
+    );
+    let mut seen = Vec::new();
+    let sink = &mut |frame: usize, _: Pixels<'_>| {
+        seen.push(frame);
+        Ok(())
+    };
+    let wish = Wish::alone(PixelFormat::Rgb8);
+    fake.video.decode_with(&fake.ffmpeg, &[0, 1, 2, 3], wish, &Context::default(), sink).unwrap();
+    assert_eq!(seen, [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_program_that_is_gone_is_no_fault_of_the_video() {
+    let fake = Fake::new("base; for t in 100 200 300 400; do line $t; pixels; done");
+    assert_eq!(fake.decode().unwrap().len(), 4);
+    for gone in [true, false] {
+        std::fs::remove_file(fake.ffmpeg.program()).unwrap();
+        if !gone {
+            std::fs::write(fake.ffmpeg.program(), "no program").unwrap();
+        }
+        let error = fake.decode().unwrap_err();
+        let ends_the_run = error.kind() == ErrorKind::Unsupported || !crate::files::is_lasting(&error);
+        assert!(ends_the_run && error.to_string().contains("cannot start ffmpeg"), "{error}");
+        assert_eq!(error.file(), Some(fake.ffmpeg.program()));
+        if gone {
+            std::fs::write(fake.ffmpeg.program(), "").unwrap();
+        }
+    }
+}
+
+#[test]
 fn a_size_that_changes_on_the_way_is_refused() {
     let small = "echo '[Parsed_showinfo_1 @ 0x1] [info] n:   0 pts:  200 fmt:yuv420p s:32x48' >&2; pixels";
     let fake = Fake::new(&format!("base; line 100; pixels; {small}"));
