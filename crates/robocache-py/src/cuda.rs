@@ -171,11 +171,12 @@ pub(crate) fn warmup<'py>(
     arguments: &Bound<'py, PyTuple>,
     options: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<()> {
-    const OPS: [&str; 8] = [
+    const OPS: [&str; 9] = [
         "crop_box",
         "farthest_points",
         "fuse",
         "resample",
+        "rotation.convert",
         "transform_points",
         "unproject",
         "voxelize",
@@ -186,7 +187,8 @@ pub(crate) fn warmup<'py>(
         let error = Error::invalid("op", format!("expected one of {}, got {name:?}", OPS.join(", "))).op("warmup");
         return Err(errors::to_python(py, &error));
     }
-    let function = py.import("robocache")?.getattr(op)?;
+    let package = py.import("robocache")?.into_any();
+    let function = name.split('.').try_fold(package, |found, part| found.getattr(part))?;
     let _warming_up = Switched::on(&WARMING_UP);
     function.call(arguments, options)?;
     crate::torch_op::warm_up_gradient(op, arguments, options)

@@ -17,6 +17,7 @@ mod output;
 mod points;
 mod resample;
 mod resample_backward;
+mod rotation;
 mod source;
 mod stream;
 mod torch;
@@ -42,6 +43,7 @@ fn command_line(py: Python<'_>, arguments: Vec<OsString>) -> i32 {
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", robocache::VERSION)?;
     module.add("METHODS", PyTuple::new(module.py(), Method::names().collect::<Vec<_>>())?)?;
+    module.add("ROTATIONS", rotation::shapes(module.py())?)?;
     module.add_function(wrap_pyfunction!(command_line, module)?)?;
     module.add_function(wrap_pyfunction!(resample::resample, module)?)?;
     module.add_function(wrap_pyfunction!(resample_backward::resample_backward, module)?)?;
@@ -57,6 +59,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(points::crop_box, module)?)?;
     module.add_function(wrap_pyfunction!(points::unproject, module)?)?;
     module.add_function(wrap_pyfunction!(points::farthest_points, module)?)?;
+    module.add_function(wrap_pyfunction!(rotation::rotation_convert, module)?)?;
+    module.add_function(wrap_pyfunction!(rotation::rotation_backward, module)?)?;
     module.add_function(wrap_pyfunction!(dataset::open_dataset, module)?)?;
     module.add_function(wrap_pyfunction!(cache::open_cache, module)?)?;
     module.add_function(wrap_pyfunction!(cache::ingest_dataset, module)?)?;

@@ -11,7 +11,7 @@ use crate::voxelize::one_or_tuple;
 use crate::{errors, options, output, torch_op};
 
 /// Prepares, runs and hands out the results.
-fn run<'py, O: Op>(
+pub(crate) fn run<'py, O: Op>(
     op: &O,
     like: &Input<'py>,
     inputs: &[Option<&Input<'py>>],

@@ -61,6 +61,9 @@ RUNS = [
     ("gradient", "float32", "float64", "9.0", 9),
     ("points", "int64", "float32", "9.0", 10),
     ("sparse", "int64", "float16", "8.0", 11),
+    ("rotation", "int64", "float32", "9.0", 12),
+    ("rotation", "int64", "float64", "8.0", 13),
+    ("rotation", "int64", "bfloat16", "9.0", 14),
 ]
 
 

@@ -9,6 +9,7 @@ from robocache._stream import Stream as FusedStream
 
 __all__ = [
     "METHODS",
+    "ROTATIONS",
     "Batches",
     "Cache",
     "CacheEpisode",
@@ -38,6 +39,8 @@ __all__ = [
     "promoted",
     "resample",
     "resample_backward",
+    "rotation_backward",
+    "rotation_convert",
     "synchronize",
     "torch_must_see",
     "transform_points",
@@ -49,6 +52,7 @@ __all__ = [
 
 __version__: str
 METHODS: tuple[str, ...]
+ROTATIONS: dict[str, tuple[int, ...]]
 
 class _HasDLPack(Protocol):
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
@@ -68,6 +72,7 @@ _Op = Literal[
     "farthest_points",
     "fuse",
     "resample",
+    "rotation.convert",
     "transform_points",
     "unproject",
     "voxelize",
@@ -223,12 +228,7 @@ def voxelize_backward(
     stream: Any = None,
 ) -> _Values: ...
 def transform_points(
-    points: _Values,
-    pose: _HasDLPack | _Numbers,
-    *,
-    out: _Values | None = None,
-    device: Any = None,
-    stream: Any = None,
+    points: _Values, pose: _Three, *, out: Any = None, device: Any = None, stream: Any = None
 ) -> _Values: ...
 def crop_box(
     points: _HasDLPack | _Numbers,
@@ -264,6 +264,10 @@ def farthest_points(
     stream: Any = None,
     check: bool = True,
 ) -> Any: ...
+def rotation_convert(
+    x: _Values, source: str, target: str, *, out: Any = None, device: Any = None, stream: Any = None
+) -> _Values: ...
+def rotation_backward(x: _Values, grad: _Values, source: str, target: str) -> _Values: ...
 def synchronize(timeout: float | None = None) -> None: ...
 def warmup(op: _Op, *arguments: Any, **options: Any) -> None: ...
 def command_line(arguments: list[str]) -> int: ...

@@ -19,7 +19,14 @@ from robocache._source import written
 from robocache._stream import Stream
 
 if TYPE_CHECKING:
-    from robocache._core import farthest_points, fuse, resample, transform_points, unproject
+    from robocache._core import (
+        farthest_points,
+        fuse,
+        resample,
+        rotation_convert,
+        transform_points,
+        unproject,
+    )
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -132,6 +139,7 @@ if not TYPE_CHECKING:
     farthest_points = _traceable(_core.farthest_points)
     fuse = _by_place(_core.fuse)
     resample = _by_place(_core.resample)
+    rotation_convert = _traceable(_core.rotation_convert)
     transform_points = _traceable(_core.transform_points)
     unproject = _traceable(_core.unproject)
 
@@ -141,6 +149,7 @@ __all__ = [
     "farthest_points",
     "fuse",
     "resample",
+    "rotation_convert",
     "transform_points",
     "unproject",
     "wait_for",

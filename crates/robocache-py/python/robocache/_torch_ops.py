@@ -11,6 +11,7 @@ from typing import Any
 
 from robocache import _torch_align as align
 from robocache import _torch_points as points
+from robocache import _torch_rotation as rotation
 from robocache._depth import DepthImage
 from robocache._torch_library import load_gradient, public, register
 from robocache._torch_points import gather_voxels, wait_for
@@ -28,6 +29,8 @@ for _op in (
     points.GROUP_POINTS,
     points.GATHER_VOXELS,
     points.GATHER_VOXELS_BACKWARD,
+    rotation.CONVERT,
+    rotation.BACKWARD,
 ):
     register(_op)
 
@@ -38,6 +41,7 @@ crop_box = public(points.CROP_BOX, points.read_crop_box)
 unproject = public(points.UNPROJECT, points.read_unproject)
 farthest_points = public(points.FARTHEST_POINTS, points.read_farthest_points)
 voxelize = public(points.VOXELIZE, points.read_voxelize)
+rotation_convert = public(rotation.CONVERT, rotation.read_convert)
 group_points = public(points.GROUP_POINTS, points.read_group_points)
 
 _load_voxelize = points.load_dense_or_sparse(load_gradient(points.VOXELIZE, points.read_voxelize))
@@ -58,6 +62,7 @@ def _load_voxelize_depth(
 GRADIENTS: dict[str, Callable[..., None]] = {
     "fuse": load_gradient(align.FUSE, align.read_fuse),
     "resample": load_gradient(align.RESAMPLE, align.read_resample),
+    "rotation.convert": rotation.load,
     "voxelize": _load_voxelize,
     "voxelize_depth": _load_voxelize_depth,
 }
@@ -71,6 +76,7 @@ __all__ = [
     "gather_voxels",
     "group_points",
     "resample",
+    "rotation_convert",
     "transform_points",
     "unproject",
     "voxelize",

@@ -9,6 +9,7 @@ pub mod fuse;
 pub(crate) mod pose;
 pub mod resample;
 pub mod resample_backward;
+pub mod rotation;
 pub(crate) mod rows;
 pub(crate) mod scalar;
 pub mod transform_points;
@@ -52,6 +53,7 @@ static FAMILIES: &[&KernelFamily] = &[
     &crate::cuda::SORT_KERNELS,
     &crop_box::KERNELS,
     &farthest_points::KERNELS,
+    &rotation::KERNELS,
     &transform_points::KERNELS,
     &unproject::KERNELS,
     &voxelize::MARK_KERNELS,
