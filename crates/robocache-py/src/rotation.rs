@@ -42,7 +42,8 @@ pub(crate) fn rotation_convert<'py>(
     }
     let py = x.py();
     let fail = |error: Error| errors::to_python(py, &error.op(Convert::NAME));
-    let (source, target) = (representation("source", source).map_err(fail)?, representation("target", target).map_err(fail)?);
+    let (source, target) =
+        (representation("source", source).map_err(fail)?, representation("target", target).map_err(fail)?);
     let x = Input::new("x", x).map_err(fail)?;
     let stream = Stream::of(&x, stream).map_err(fail)?;
     options::device(device, x.device()).map_err(fail)?;
@@ -60,7 +61,8 @@ pub(crate) fn rotation_backward<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = x.py();
     let fail = |error: Error| errors::to_python(py, &error.op(ConvertBackward::NAME));
-    let (source, target) = (representation("source", source).map_err(fail)?, representation("target", target).map_err(fail)?);
+    let (source, target) =
+        (representation("source", source).map_err(fail)?, representation("target", target).map_err(fail)?);
     let x = Input::new("x", x).map_err(fail)?;
     let stream = Stream::of(&x, None).map_err(fail)?;
     let grad = Input::on_stream("grad", grad, &stream).map_err(fail)?;

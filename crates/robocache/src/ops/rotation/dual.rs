@@ -24,8 +24,8 @@ pub(super) trait Arithmetic:
     fn over(self, constant: Self::Value) -> Self;
     /// The derivative at 0 counts as 0.
     fn sqrt(self) -> Self;
-    /// Sine and cosine.
-    fn sin_cos(self) -> (Self, Self);
+    /// Sines and cosines.
+    fn sin_cos<const N: usize>(angles: [Self; N]) -> ([Self; N], [Self; N]);
     /// The angle of the point (x, y); the derivative at (0, 0) counts as 0.
     fn direction(y: Self, x: Self) -> Self;
 }
@@ -77,8 +77,8 @@ macro_rules! float {
                 $type::sqrt(self)
             }
             #[inline(always)]
-            fn sin_cos(self) -> (Self, Self) {
-                self.trig()
+            fn sin_cos<const N: usize>(angles: [Self; N]) -> ([Self; N], [Self; N]) {
+                Self::trig_of(angles)
             }
             #[inline(always)]
             fn direction(y: Self, x: Self) -> Self {
@@ -207,9 +207,11 @@ impl<T: Float> Arithmetic for Dual<T> {
         self.with(value, |a| if value == T::of(0.0) { value } else { a / (value + value) })
     }
     #[inline(always)]
-    fn sin_cos(self) -> (Self, Self) {
-        let (sine, cosine) = self.value.sin_cos();
-        (self.with(sine, |a| cosine * a), self.with(cosine, |a| -(sine * a)))
+    fn sin_cos<const N: usize>(angles: [Self; N]) -> ([Self; N], [Self; N]) {
+        let (sines, cosines) = T::trig_of(angles.map(|angle| angle.value));
+        let sine = |i: usize| angles[i].with(sines[i], |a| cosines[i] * a);
+        let cosine = |i: usize| angles[i].with(cosines[i], |a| -(sines[i] * a));
+        (std::array::from_fn(sine), std::array::from_fn(cosine))
     }
     #[inline(always)]
     fn direction(y: Self, x: Self) -> Self {

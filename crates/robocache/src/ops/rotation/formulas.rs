@@ -31,12 +31,7 @@ pub(super) fn convert<X: Arithmetic>(x: &Row<X>, source: Representation, target:
 
 /// The gradient in `x` from that in the result.
 #[inline(always)]
-pub(super) fn pull_back<T: Float>(
-    x: &Row<T>,
-    grad: &Row<T>,
-    source: Representation,
-    target: Representation,
-) -> Row<T> {
+pub(super) fn pull_back<T: Float>(x: &Row<T>, grad: &Row<T>, source: Representation, target: Representation) -> Row<T> {
     let mut result = [T::of(0.0); ROOM];
     for first in (0..source.numbers()).step_by(PARTS) {
         let inputs: Row<Dual<T>> = std::array::from_fn(|i| Dual::input(x[i], i.wrapping_sub(first)));
@@ -93,7 +88,7 @@ fn unit<X: Arithmetic, const N: usize>(mut v: [X; N]) -> [X; N] {
 /// `c₀ + c₁ x + ...`.
 #[inline(always)]
 fn series<X: Arithmetic, const N: usize>(coefficients: [f64; N], x: X) -> X {
-    let mut sum = constant(coefficients[N - 1]);
+    let mut sum: X = constant(coefficients[N - 1]);
     for i in (0..N - 1).rev() {
         sum = (sum * x).plus(X::Value::of(coefficients[i]));
     }
@@ -189,7 +184,7 @@ fn of_vector<X: Arithmetic>(v: [X; 3]) -> Quaternion<X> {
         (share, series([1.0, -1.0 / 8.0, 1.0 / 384.0, -1.0 / 46_080.0, 1.0 / 10_321_920.0], square))
     } else {
         let angle = square.sqrt();
-        let (sine, cosine) = angle.times(X::Value::of(0.5)).sin_cos();
+        let ([sine], [cosine]) = X::sin_cos([angle.times(X::Value::of(0.5))]);
         (sine / angle, cosine)
     };
     [v[0] * share, v[1] * share, v[2] * share, cosine]
@@ -220,9 +215,7 @@ fn vector_of<X: Arithmetic>([x, y, z, w]: Quaternion<X>) -> [X; 3] {
 fn of_angles<X: Arithmetic>(angles: [X; 3], sequence: Sequence) -> Quaternion<X> {
     let [a, b, c] = if sequence.is_intrinsic { [angles[2], angles[1], angles[0]] } else { angles };
     let half = X::Value::of(0.5);
-    let (s1, c1) = a.times(half).sin_cos();
-    let (s2, c2) = b.times(half).sin_cos();
-    let (s3, c3) = c.times(half).sin_cos();
+    let ([s1, s2, s3], [c1, c2, c3]) = X::sin_cos([a.times(half), b.times(half), c.times(half)]);
     let (first, second, other, w) = if sequence.is_symmetric {
         (c2 * (c3 * s1 + s3 * c1), s2 * (c3 * c1 + s3 * s1), s2 * (s3 * c1 - c3 * s1), c2 * (c3 * c1 - s3 * s1))
     } else {
@@ -367,7 +360,11 @@ mod tests {
             assert!(got.iter().zip(v).all(|(a, b)| (a / b - 1.0).abs() <= 1e-15), "{got:?}, expected {v:?}");
         }
         for length in [1e-300, 1e-160, 1e160, 1e300] {
-            assert_near(&to(&[0.0, 3.0 * length, 0.0, 4.0 * length], "quat_xyzw", "quat_xyzw"), &[0.0, 0.6, 0.0, 0.8], 1e-15);
+            assert_near(
+                &to(&[0.0, 3.0 * length, 0.0, 4.0 * length], "quat_xyzw", "quat_xyzw"),
+                &[0.0, 0.6, 0.0, 0.8],
+                1e-15,
+            );
         }
         assert!(to(&[0.0; 4], "quat_xyzw", "matrix").iter().all(|x| x.is_nan()));
         assert!(to(&[1.0, 0.0, 0.0, 2.0, 0.0, 0.0], "rot6d", "rot6d").iter().all(|x| x.is_nan()));
@@ -420,7 +417,11 @@ mod tests {
                             let mut difference = moved(step) - moved(-step);
                             difference -= (difference / std::f64::consts::TAU).round() * std::f64::consts::TAU;
                             let want = difference / (2.0 * step);
-                            assert!((got[j] - want).abs() <= 2e-6 * (1.0 + want.abs()), "{source} {target} {q:?}: {} {want}", got[j]);
+                            assert!(
+                                (got[j] - want).abs() <= 2e-6 * (1.0 + want.abs()),
+                                "{source} {target} {q:?}: {} {want}",
+                                got[j]
+                            );
                         }
                     }
                 }

@@ -144,10 +144,8 @@ mod tests {
         let view = |first: usize, strides: &[i64], shape: &[i64]| {
             let layout = crate::Layout::strided(shape, Some(strides), DType::F32).unwrap();
             // SAFETY: within the numbers, which outlive the view.
-            unsafe {
-                TensorRef::from_raw(whole.view().data().add(4 * first), DType::F32, crate::Device::Cpu, layout)
-            }
-            .unwrap()
+            unsafe { TensorRef::from_raw(whole.view().data().add(4 * first), DType::F32, crate::Device::Cpu, layout) }
+                .unwrap()
         };
         for (source, first, strides, shape) in [
             ("quat_xyzw", 3, &[10, 1][..], &[600, 4][..]),
@@ -170,7 +168,8 @@ mod tests {
             }
             let copy = Tensor::from_slice(&copied, &shape).unwrap();
             let of = |x: TensorRef<'_>| run(&Convert { x, source: named(source), target: named("rot6d") }).unwrap();
-            let bits = |out: Vec<Tensor>| out[0].as_slice::<f32>().unwrap().iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            let bits =
+                |out: Vec<Tensor>| out[0].as_slice::<f32>().unwrap().iter().map(|x| x.to_bits()).collect::<Vec<_>>();
             assert_eq!(bits(of(view)), bits(of(copy.view())), "{source}");
         }
     }
@@ -179,7 +178,8 @@ mod tests {
     fn shapes_and_dtypes_are_checked() {
         let convert = |shape: &[usize], dtype, source: &str| {
             let x = Tensor::zeros(shape, dtype).unwrap();
-            run(&Convert { x: x.view(), source: named(source), target: named("matrix") }).map(|out| out[0].view().shape().to_vec())
+            run(&Convert { x: x.view(), source: named(source), target: named("matrix") })
+                .map(|out| out[0].view().shape().to_vec())
         };
         assert_eq!(convert(&[5, 4], DType::F16, "quat_xyzw").unwrap(), [5, 3, 3]);
         assert_eq!(convert(&[3, 3], DType::BF16, "matrix").unwrap(), [3, 3]);

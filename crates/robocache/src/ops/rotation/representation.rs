@@ -153,7 +153,8 @@ impl EulerOrder {
         let letter = |at: usize| name.get(at).copied().unwrap_or(b'x');
         let axis = |at: usize| usize::from(letter(at).to_ascii_lowercase().wrapping_sub(b'x')) % 3;
         let is_intrinsic = letter(6).is_ascii_uppercase();
-        let (first, second, third) = if is_intrinsic { (axis(8), axis(7), axis(6)) } else { (axis(6), axis(7), axis(8)) };
+        let (first, second, third) =
+            if is_intrinsic { (axis(8), axis(7), axis(6)) } else { (axis(6), axis(7), axis(8)) };
         let other = (6 - first - second) % 3;
         let is_odd = (first + 1) % 3 != second;
         Sequence { first, second, other, is_symmetric: first == third, is_intrinsic, is_odd }
