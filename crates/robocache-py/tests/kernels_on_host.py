@@ -359,6 +359,8 @@ class Cases:
         self.compare(
             (want,), lambda out: rc._core.rotation_convert(placed, source, target, out=out), context
         )
+        if self.dtype == torch.bfloat16:
+            return  # CuPy, whose arrays the gradient would be, has none
         grad = torch.from_numpy(rng.normal(size=tuple(want.shape))).to(self.dtype)
         grad = self.laid_out({"grad": grad})["grad"]
         want = rc._core.rotation_backward(call["x"], grad, source, target)

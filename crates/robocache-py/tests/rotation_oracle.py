@@ -82,7 +82,9 @@ def difference(got: np.ndarray, want: np.ndarray, name: str) -> np.ndarray:
         half = np.abs(want[:, 3 if name == "quat_xyzw" else 0]) < 1e-4
     if name == "axis_angle":
         half = np.linalg.norm(want, axis=1) > np.pi - 1e-3
-    return np.where(half, np.minimum(plain, np.abs(got + want).reshape(rows, -1).max(axis=1)), plain)
+    return np.where(
+        half, np.minimum(plain, np.abs(got + want).reshape(rows, -1).max(axis=1)), plain
+    )
 
 
 def random(seed: int, count: int) -> Rotation:
@@ -96,7 +98,21 @@ def special() -> Rotation:
     axes = [*np.eye(3), *-np.eye(3), *rng.normal(size=(6, 3))]
     axes = [axis / np.linalg.norm(axis) for axis in axes]
     near = [np.pi - gap for gap in (0, 1e-9, 1e-6, 1e-3)]
-    angles = [0, 1e-12, 1e-9, 1e-6, 1e-5, 1e-4, 1e-3, 0.06, 0.07, 1.0, np.pi / 2, 2 * np.pi / 3, *near]
+    angles = [
+        0,
+        1e-12,
+        1e-9,
+        1e-6,
+        1e-5,
+        1e-4,
+        1e-3,
+        0.06,
+        0.07,
+        1.0,
+        np.pi / 2,
+        2 * np.pi / 3,
+        *near,
+    ]
     vectors = [axis * angle for axis in axes for angle in angles]
     all_of = [Rotation.from_rotvec(vectors)]
     for sequence in (*SEQUENCES, *(s.upper() for s in SEQUENCES)):

@@ -82,14 +82,18 @@ def test_results_are_in_normal_form():
         for count, rotations in enumerate((RANDOM, SPECIAL)):
             x = oracle.write(rotations, source)
             quat = convert(x, source, "quat_xyzw")
-            assert (quat[:, 3] >= 0).all() and np.abs(np.linalg.norm(quat, axis=1) - 1).max() < 1e-15
+            assert (quat[:, 3] >= 0).all() and np.abs(
+                np.linalg.norm(quat, axis=1) - 1
+            ).max() < 1e-15
             np.testing.assert_array_equal(convert(x, source, "quat_wxyz"), np.roll(quat, 1, axis=1))
             vector = convert(x, source, "axis_angle")
             assert np.linalg.norm(vector, axis=1).max() <= np.pi * (1 + 1e-15), (source, count)
             six = convert(rows(source).numpy(), source, "rot6d")
             six = six.reshape(-1, 2, 3)
             if source != "matrix":
-                np.testing.assert_allclose(six @ six.swapaxes(1, 2), [np.eye(2)] * len(six), atol=1e-15)
+                np.testing.assert_allclose(
+                    six @ six.swapaxes(1, 2), [np.eye(2)] * len(six), atol=1e-15
+                )
 
 
 @pytest.mark.parametrize("size", [1e-300, 1e-12, 1e-7, 1e-4, 1e-2, 0.06, 0.0625, 0.07, 3.14159])
@@ -188,7 +192,9 @@ def test_nan_stays_in_its_row(device):
 
 def test_the_list_of_representations():
     assert set(rc.rotation.REPRESENTATIONS) == set(ALL)
-    assert {name: len(shape) for name, shape in _core.ROTATIONS.items() if len(shape) > 1} == oracle.AXES
+    assert {
+        name: len(shape) for name, shape in _core.ROTATIONS.items() if len(shape) > 1
+    } == oracle.AXES
 
 
 @pytest.mark.parametrize("seen", [False, True], ids=["engine", "torch"])
@@ -235,7 +241,9 @@ def jacobian(x: torch.Tensor, source: str, target: str) -> torch.Tensor:
 
 def test_gradients_at_the_identity():
     zero = torch.zeros(3, dtype=torch.float64)
-    generators = torch.tensor([[0, 0, 0, 0, 0, -1, 0, 1, 0], [0, 0, 1, 0, 0, 0, -1, 0, 0], [0, -1, 0, 1, 0, 0, 0, 0, 0]])
+    generators = torch.tensor(
+        [[0, 0, 0, 0, 0, -1, 0, 1, 0], [0, 0, 1, 0, 0, 0, -1, 0, 0], [0, -1, 0, 1, 0, 0, 0, 0, 0]]
+    )
     want = generators.double().T.reshape(3, 3, 3)
     torch.testing.assert_close(jacobian(zero, "axis_angle", "matrix"), want)
     torch.testing.assert_close(jacobian(zero, "axis_angle", "euler_xyz"), torch.eye(3).double())
@@ -258,7 +266,10 @@ def test_gradients_of_small_and_large_angles(angle):
     x, step = torch.from_numpy(axis * angle), 1e-5
     got = jacobian(x, "axis_angle", "matrix").numpy()
     for i in range(3):
-        moved = [oracle.read(axis * angle + s * np.eye(3)[i], "axis_angle").as_matrix() for s in (step, -step)]
+        moved = [
+            oracle.read(axis * angle + s * np.eye(3)[i], "axis_angle").as_matrix()
+            for s in (step, -step)
+        ]
         np.testing.assert_allclose(got[..., i], (moved[0] - moved[1]) / (2 * step), atol=1e-9)
     matrix = torch.from_numpy(oracle.read(axis * angle, "axis_angle").as_matrix())
     back = jacobian(matrix, "matrix", "axis_angle")
@@ -271,7 +282,11 @@ def test_gradients_of_small_and_large_angles(angle):
 def test_gradients_of_narrow_dtypes(dtype, device):
     kind = getattr(torch, dtype)
     near = {"float16": 2e-2, "bfloat16": 1e-1, "float32": 1e-4}[dtype]
-    for source, target in (("quat_xyzw", "rot6d"), ("rot6d", "axis_angle"), ("matrix", "quat_wxyz")):
+    for source, target in (
+        ("quat_xyzw", "rot6d"),
+        ("rot6d", "axis_angle"),
+        ("matrix", "quat_wxyz"),
+    ):
         x = rows(source, count=20).to(kind).to(device).requires_grad_()
         out = convert(x, source, target)
         grad = torch.linspace(-1, 1, out.numel(), device=device).reshape(out.shape).to(kind)
@@ -285,9 +300,13 @@ def test_gradients_of_narrow_dtypes(dtype, device):
 def test_a_gradient_through_other_axes_and_steps(device):
     x = torch.randn(2, 5, 7, dtype=torch.float64, device=device, requires_grad=True)
     quat = x[..., 3:].transpose(0, 1)
-    convert(quat, "quat_xyzw", "rot6d").square().mul(torch.arange(6.0, device=device)).sum().backward()
+    convert(quat, "quat_xyzw", "rot6d").square().mul(
+        torch.arange(6.0, device=device)
+    ).sum().backward()
     other = x.detach()[..., 3:].reshape(10, 4).requires_grad_()
-    convert(other, "quat_xyzw", "rot6d").square().mul(torch.arange(6.0, device=device)).sum().backward()
+    convert(other, "quat_xyzw", "rot6d").square().mul(
+        torch.arange(6.0, device=device)
+    ).sum().backward()
     torch.testing.assert_close(x.grad[..., 3:].reshape(10, 4), other.grad)
     assert not x.grad[..., :3].any()
 
@@ -306,11 +325,15 @@ def test_there_is_no_second_gradient():
 def test_opcheck(grad, device):
     convert(rows("matrix").requires_grad_(), "matrix", "rot6d")  # registers
     ops = torch.ops.robocache
-    for source, target in (("quat_xyzw", "matrix"), ("matrix", "axis_angle"), ("rot6d", "euler_zyx")):
+    for source, target in (
+        ("quat_xyzw", "matrix"),
+        ("matrix", "axis_angle"),
+        ("rot6d", "euler_zyx"),
+    ):
         for x in (rows(source).to(device), rows(source)[0].to(device)):
             given = x.requires_grad_(grad), source, target, None
             torch.library.opcheck(ops.rotation_convert.default, given)
-            back = x, convert(x.detach(), source, target), source, target
+            back = x.detach(), convert(x.detach(), source, target), source, target
             torch.library.opcheck(ops.rotation_backward.default, back)
 
 
@@ -343,7 +366,10 @@ def test_compiled_once_for_all_sizes():
         return graph
 
     compiled = torch.compile(
-        lambda x: convert(x, "quat_xyzw", "euler_xyz"), fullgraph=True, dynamic=True, backend=backend
+        lambda x: convert(x, "quat_xyzw", "euler_xyz"),
+        fullgraph=True,
+        dynamic=True,
+        backend=backend,
     )
     for lead in ((6, 40), (5, 90), (2, 31)):
         x = torch.randn(*lead, 4)
@@ -353,13 +379,19 @@ def test_compiled_once_for_all_sizes():
 
 @pytest.mark.usefixtures("fresh_compiler")
 def test_names_in_a_compiled_function():
-    compiled = torch.compile(lambda x: convert(x, "quat", "matrix"), fullgraph=True, backend="eager")
+    compiled = torch.compile(
+        lambda x: convert(x, "quat", "matrix"), fullgraph=True, backend="eager"
+    )
     with pytest.raises(Exception, match="quat"):
         compiled(torch.randn(3, 4))
 
 
 def test_vmap_is_a_batch(device):
-    for source, target in (("quat_xyzw", "matrix"), ("matrix", "rot6d"), ("axis_angle", "euler_xyz")):
+    for source, target in (
+        ("quat_xyzw", "matrix"),
+        ("matrix", "rot6d"),
+        ("axis_angle", "euler_xyz"),
+    ):
         x = rows(source, count=12).to(device)
         want = convert(x, source, target)
         call = lambda x, s=source, t=target: convert(x, s, t)  # noqa: E731

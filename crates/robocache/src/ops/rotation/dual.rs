@@ -157,6 +157,7 @@ impl<T: Float> Sub for Dual<T> {
 impl<T: Float> Mul for Dual<T> {
     type Output = Self;
     #[inline(always)]
+    #[expect(clippy::suspicious_arithmetic_impl, reason = "the product rule")]
     fn mul(self, other: Self) -> Self {
         self.and(other, self.value * other.value, |a, b| self.value * b + a * other.value)
     }
@@ -165,6 +166,7 @@ impl<T: Float> Mul for Dual<T> {
 impl<T: Float> Div for Dual<T> {
     type Output = Self;
     #[inline(always)]
+    #[expect(clippy::suspicious_arithmetic_impl, reason = "the quotient rule")]
     fn div(self, other: Self) -> Self {
         let value = self.value / other.value;
         self.and(other, value, |a, b| (a - value * b) / other.value)

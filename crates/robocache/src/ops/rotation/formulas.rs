@@ -308,7 +308,8 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 11) as f64 / (1u64 << 53) as f64 - 0.5
         };
-        for angle in [1e-12, 1e-8, 1e-4, 1e-2, 0.04, 0.3, 1.0, 2.0, 3.0, 3.141, 3.141_592, std::f64::consts::PI] {
+        let pi = std::f64::consts::PI;
+        for angle in [1e-12, 1e-8, 1e-4, 1e-2, 0.04, 0.3, 1.0, 2.0, 3.0, pi - 1e-3, pi - 1e-6, pi] {
             for _ in 0..6 {
                 let axis = [next(), next(), next()];
                 let length = dot(axis, axis).sqrt();

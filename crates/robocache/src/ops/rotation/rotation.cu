@@ -69,7 +69,10 @@ inline void write(const Rows& rows, u64 first, u32 count, Element* staged, const
     copy(staged, rows.data + first * rows.numbers, count * rows.numbers, rows.flags & ALIGNED);
 }
 
-extern "C" __global__ void __launch_bounds__(TILE) RC_ENTRY(const __grid_constant__ Args args) {
+// Blocks of a multiprocessor, where the assembler would have more of them and spill registers; else its choice.
+const int BLOCKS = RC_BACKWARD ? 1 : 0;
+
+extern "C" __global__ void __launch_bounds__(TILE, BLOCKS) RC_ENTRY(const __grid_constant__ Args args) {
     extern __shared__ __align__(16) unsigned char shared[];
     Element* const staged = (Element*)shared;
     for (u64 first = blockIdx.x * u64(TILE); first < args.rows; first += gridDim.x * u64(TILE)) {

@@ -72,6 +72,12 @@ template <class T, int N> Dual<T, N> direction(const Dual<T, N>& y, const Dual<T
             square == T(0) ? square : (x.value * y.parts[p] - y.value * x.parts[p]) / square);
 }
 
+// One of two. `?:` would choose between their addresses, which registers do not have.
+template <class T> T choose(bool first, T a, T b) { return first ? a : b; }
+template <class T, int N> Dual<T, N> choose(bool first, const Dual<T, N>& a, const Dual<T, N>& b) {
+    RC_DUAL(choose(first, a.value, b.value), choose(first, a.parts[p], b.parts[p]));
+}
+
 template <class X, int N> X dot(const X (&a)[N], const X (&b)[N]) {
     X sum = a[0] * b[0];
     for (int i = 1; i < N; i++) sum = sum + a[i] * b[i];
@@ -121,7 +127,7 @@ template <class X> void to_matrix(const X (&x)[9], u32 source, X (&m)[9]) {
 }
 
 template <class X> void of_matrix(const X (&m)[9], u32 target, X (&out)[9]) {
-    for (int i = 0; i < 9; i++) out[i] = form_of(target) == ROT6D && i < 6 ? m[i % 3 * 3 + i / 3] : m[i];
+    for (int i = 0; i < 9; i++) out[i] = choose(form_of(target) == ROT6D && i < 6, m[i % 3 * 3 + i / 3 % 3], m[i]);
 }
 
 template <class X> void matrix_of(const X (&q)[4], X (&m)[9]) {
@@ -184,15 +190,14 @@ template <class X> void vector_of(const X (&q)[4], X (&out)[9]) {
     for (int i = 0; i < 3; i++) out[i] = q[i] * share;
 }
 
-// What stands at an axis, without an index that registers do not have.
-template <class X> X at_axis(const X (&q)[4], u32 axis) { return axis == 0 ? q[0] : axis == 1 ? q[1] : q[2]; }
+template <class X> X at_axis(const X (&q)[4], u32 axis) { return choose(axis == 0, q[0], choose(axis == 1, q[1], q[2])); }
 
 template <class X> void of_angles(const X (&x)[9], u32 code, X (&q)[4]) {
     typedef Value<X> T;
     X s1, c1, s2, c2, s3, c3, first, second, other;
-    sin_cos((is_intrinsic(code) ? x[2] : x[0]) * T(0.5), s1, c1);
+    sin_cos(choose(is_intrinsic(code), x[2], x[0]) * T(0.5), s1, c1);
     sin_cos(x[1] * T(0.5), s2, c2);
-    sin_cos((is_intrinsic(code) ? x[0] : x[2]) * T(0.5), s3, c3);
+    sin_cos(choose(is_intrinsic(code), x[0], x[2]) * T(0.5), s3, c3);
     if (is_symmetric(code)) {
         first = c2 * (c3 * s1 + s3 * c1), second = s2 * (c3 * c1 + s3 * s1);
         other = s2 * (s3 * c1 - c3 * s1), q[3] = c2 * (c3 * c1 - s3 * s1);
@@ -203,7 +208,7 @@ template <class X> void of_angles(const X (&x)[9], u32 code, X (&q)[4]) {
         other = s3 * cc - c3 * ss, q[3] = c3 * cc + s3 * ss;
     }
     if (is_odd(code)) other = -other;
-    for (u32 i = 0; i < 3; i++) q[i] = first_axis(code) == i ? first : second_axis(code) == i ? second : other;
+    for (u32 i = 0; i < 3; i++) q[i] = choose(first_axis(code) == i, first, choose(second_axis(code) == i, second, other));
 }
 
 // An angle of at most two turns, in [-pi, pi].
@@ -218,8 +223,8 @@ template <class X> void angles_of(const X (&q)[4], u32 code, X (&out)[9]) {
     const X first = at_axis(q, first_axis(code)), second = at_axis(q, second_axis(code)), &w = q[3];
     X other = at_axis(q, 3 - first_axis(code) - second_axis(code)), start, end;
     if (odd) other = -other;
-    const X a = symmetric ? w : w - second, b = symmetric ? first : first + other;
-    const X c = symmetric ? second : second + w, d = symmetric ? other : other - first;
+    const X a = choose(symmetric, w, w - second), b = choose(symmetric, first, first + other);
+    const X c = choose(symmetric, second, second + w), d = choose(symmetric, other, other - first);
     const X middle = direction(square_root(c * c + d * d), square_root(a * a + b * b)) * T(2);
     const X sum = direction(b, a), difference = direction(d, c);
     set(end, T(0));
@@ -235,7 +240,7 @@ template <class X> void angles_of(const X (&q)[4], u32 code, X (&out)[9]) {
     if (odd && !symmetric && intrinsic) start = -start;
     if (odd && !symmetric && !intrinsic) end = -end;
     out[0] = within_turn(start);
-    out[1] = symmetric ? middle : middle + T(-PI / 2);
+    out[1] = choose(symmetric, middle, middle + T(-PI / 2));
     out[2] = within_turn(end);
 }
 
@@ -243,7 +248,7 @@ template <class X> void angles_of(const X (&q)[4], u32 code, X (&out)[9]) {
 template <class X> void to_quaternion(const X (&x)[9], u32 source, X (&q)[4]) {
     if (form_of(source) == AXIS_ANGLE) return of_vector(x, q);
     if (form_of(source) == EULER) return of_angles(x, source, q);
-    for (int i = 0; i < 4; i++) q[i] = form_of(source) == QUAT_WXYZ ? x[(i + 1) % 4] : x[i];
+    for (int i = 0; i < 4; i++) q[i] = choose(form_of(source) == QUAT_WXYZ, x[(i + 1) % 4], x[i]);
     make_unit(q);
 }
 
@@ -253,7 +258,7 @@ template <class X> void of_quaternion(X (&q)[4], u32 target, X (&out)[9]) {
         for (int i = 0; i < 4; i++) q[i] = -q[i];
     if (form_of(target) == AXIS_ANGLE) return vector_of(q, out);
     if (form_of(target) == EULER) return angles_of(q, target, out);
-    for (int i = 0; i < 4; i++) out[i] = form_of(target) == QUAT_WXYZ ? q[(i + 3) % 4] : q[i];
+    for (int i = 0; i < 4; i++) out[i] = choose(form_of(target) == QUAT_WXYZ, q[(i + 3) % 4], q[i]);
 }
 
 // A row that holds NaN becomes NaN as a whole, unless it is a matrix of which numbers are copied.
