@@ -172,11 +172,12 @@ pub(crate) fn warmup<'py>(
     options: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<()> {
     const OF_ROBOTS: [&str; 4] = ["fk", "ik", "jacobian", "joint_velocity"];
-    const OPS: [&str; 8] = [
+    const OPS: [&str; 9] = [
         "crop_box",
         "farthest_points",
         "fuse",
         "resample",
+        "rotation.convert",
         "transform_points",
         "unproject",
         "voxelize",
@@ -189,8 +190,9 @@ pub(crate) fn warmup<'py>(
         let text = format!("expected one of {}, {}, got {name:?}{meant}", OPS.join(", "), OF_ROBOTS.join(", "));
         return Err(errors::to_python(py, &Error::invalid("op", text).op("warmup")));
     }
-    let package = py.import("robocache")?;
-    let function = if of_robot { package.getattr("Robot")? } else { package.into_any() }.getattr(op)?;
+    let package = py.import("robocache")?.into_any();
+    let package = if of_robot { package.getattr("Robot")? } else { package };
+    let function = name.split('.').try_fold(package, |found, part| found.getattr(part))?;
     let _warming_up = Switched::on(&WARMING_UP);
     function.call(arguments, options)?;
     crate::torch_op::warm_up_gradient(op, arguments, options)

@@ -19,6 +19,7 @@ mod points;
 mod resample;
 mod resample_backward;
 mod robot;
+mod rotation;
 mod source;
 mod stream;
 mod torch;
@@ -53,6 +54,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let dtypes = DType::ALL.iter().map(|dtype| dtype.name()).collect::<Vec<_>>();
     module.add("DTYPES", PyTuple::new(module.py(), dtypes)?)?;
     module.add("METHODS", PyTuple::new(module.py(), Method::names().collect::<Vec<_>>())?)?;
+    module.add("ROTATIONS", rotation::shapes(module.py())?)?;
     module.add_function(wrap_pyfunction!(command_line, module)?)?;
     module.add_function(wrap_pyfunction!(did_you_mean, module)?)?;
     module.add_function(wrap_pyfunction!(resample::resample, module)?)?;
@@ -76,6 +78,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(kinematics::robot_joints, module)?)?;
     module.add_function(wrap_pyfunction!(kinematics::joint_velocity, module)?)?;
     module.add_function(wrap_pyfunction!(kinematics::ik, module)?)?;
+    module.add_function(wrap_pyfunction!(rotation::rotation_convert, module)?)?;
+    module.add_function(wrap_pyfunction!(rotation::rotation_backward, module)?)?;
     module.add_function(wrap_pyfunction!(dataset::open_dataset, module)?)?;
     module.add_function(wrap_pyfunction!(cache::open_cache, module)?)?;
     module.add_function(wrap_pyfunction!(cache::ingest_dataset, module)?)?;

@@ -9,6 +9,7 @@ import numpy as np
 
 import cases_fuse
 import cases_points
+import cases_rotation
 import robocache as rc
 from generate import EPOCH_NS, Case, random_values
 from helpers import COPIED, FLOATS, dtype_of
@@ -16,6 +17,8 @@ from table import Failure, Row, Sample
 
 # Public names that compute nothing and so have no row. Exceptions are left out by their class.
 NON_OPS: frozenset[str] = frozenset({"dataset", "ingest", "open", "synchronize", "warmup"})
+# Ops that are functions of a public module.
+WITHIN: tuple[tuple[str, str], ...] = (("rotation", "convert"),)
 # Older names, which test_aliases.py compares with what they call.
 ALIASES: frozenset[str] = frozenset(
     {"fuse_multimodal", "resample_trajectories", "resample_trajectories_chunked"}
@@ -308,6 +311,7 @@ TABLE: dict[str, Row] = {
     "resample": Row(RESAMPLE_SAMPLES, RESAMPLE_FAILURES),
     "fuse": cases_fuse.ROW,
     **cases_points.ROWS,
+    "rotation.convert": cases_rotation.ROW,
 }
 
 
@@ -315,7 +319,8 @@ def public_ops() -> set[str]:
     """Every public name that computes on tensors: no classes, no modules, nothing about files."""
     others = {name for name in rc.__all__ if not callable(getattr(rc, name))}
     others |= {name for name in rc.__all__ if isinstance(getattr(rc, name), type)}
-    return set(rc.__all__) - others - NON_OPS - ALIASES
+    within = {f"{module}.{name}" for module, name in WITHIN}
+    return (set(rc.__all__) - others - NON_OPS - ALIASES) | within
 
 
 def sample_rows(devices: list[str]) -> list[tuple[str, Sample, str, str]]:

@@ -383,6 +383,39 @@ class Cases:
             else:
                 assert_same(mine.tensor, theirs, (place, robot.name, rows, places))
 
+    def rotation(self) -> None:
+        """Conversions and their gradients, with rows that lie side by side and others."""
+        rng = self.rng
+        names = list(rc.rotation.REPRESENTATIONS)
+        names += names[:6] * 3  # those that are not Euler angles
+        source, target = (str(rng.choice(names)) for _ in range(2))
+        count = int(rng.choice([1, 3, 255, 256, 257, 1100]))
+        quats = torch.from_numpy(rng.normal(size=(count, 4)))
+        quats[rng.random(count) < 0.2] = torch.eye(4, dtype=quats.dtype)[int(rng.integers(4))]
+        x = rc.rotation.convert(quats, "quat_xyzw", source)
+        if rng.random() < 0.7:  # no normal forms
+            x = x * torch.from_numpy(rng.normal(size=(count, *[1] * (x.dim() - 1))))
+        x = x.to(self.dtype)
+        bad = torch.from_numpy(rng.random(x.shape) < 0.01)
+        x[bad] = float(rng.choice([0.0, np.nan, np.inf, 1e-30, 1e30]))
+        if rng.random() < 0.1:
+            x = x[0]
+        call = self.laid_out({"x": x})
+        want = rc._core.rotation_convert(**call, source=source, target=target)
+        placed = self.there(call["x"])
+        context = source, target, tuple(x.shape), call["x"].stride()
+        self.compare(
+            (want,), lambda out: rc._core.rotation_convert(placed, source, target, out=out), context
+        )
+        if self.dtype == torch.bfloat16:
+            return  # CuPy, whose arrays the gradient would be, has none
+        grad = torch.from_numpy(rng.normal(size=tuple(want.shape))).to(self.dtype)
+        grad = self.laid_out({"grad": grad})["grad"]
+        want = rc._core.rotation_backward(call["x"], grad, source, target)
+        got = rc._core.rotation_backward(placed, self.there(grad), source, target)
+        rc.synchronize()
+        assert_same(got.tensor, want, context)
+
     def gradient(self) -> None:
         rng = self.rng
         methods = [*LINEAR, *LINEAR, *OTHERS, MIXED]

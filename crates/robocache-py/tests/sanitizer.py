@@ -97,7 +97,7 @@ def launches() -> int:
     text = reported(call)
     assert "row 2 holds NaN at index 29000" in text, text
     rc.synchronize()
-    return count + clouds() + robots()
+    return count + clouds() + robots() + rotations()
 
 
 def robots() -> int:
@@ -270,6 +270,36 @@ def clouds() -> int:
         raise AssertionError("a bad length was not reported")
     except rc.InvalidArgument:
         return count + 2
+
+
+def rotations() -> int:
+    """Conversions and their gradients: dense rows, rows apart, tiles that are not full."""
+    import torch
+
+    import robocache as rc
+    from agreement import assert_same
+
+    count = 0
+    names = ("quat_xyzw", "matrix", "axis_angle", "rot6d", "euler_xyz", "euler_ZYZ")
+    dtypes = itertools.cycle((torch.float32, torch.float16, torch.float64, torch.bfloat16))
+    for source, target in itertools.product(names, names):
+        dtype, found = next(dtypes), []
+        for number in (1, 255, 1000):
+            quats = torch.randn(number, 9, dtype=torch.float64)[:, 5:]
+            x = rc.rotation.convert(quats, "quat_xyzw", source).to(dtype)
+            grad = torch.rand_like(rc.rotation.convert(x, source, target))
+            for device in ("cpu", "cuda"):
+                leaf = x.to(device).requires_grad_()
+                wide = torch.cat([leaf, leaf], dim=-1)[..., : x.shape[-1]]
+                for given in (leaf, wide):
+                    out = rc.rotation.convert(given, source, target)
+                    (back,) = torch.autograd.grad(out, leaf, grad.to(device), retain_graph=True)
+                    found += [out.detach().cpu(), back.cpu()]
+        for at in range(0, len(found), 8):
+            for theirs, mine in zip(found[at : at + 4], found[at + 4 : at + 8], strict=True):
+                assert_same(mine, theirs, (source, target, dtype))
+            count += 4
+    return count
 
 
 def gradients() -> int:

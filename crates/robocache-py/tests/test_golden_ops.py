@@ -1,8 +1,9 @@
-"""The golden files of fuse, voxelize, the ops on points, and gradients. testdata/golden/common.py has the format."""
+"""The golden files of fuse, voxelize, the ops on points, rotations, and gradients. testdata/golden/common.py has the format."""
 
 from __future__ import annotations
 
 import json
+from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ def cases_of(folder: str) -> list:
 
 
 FUSE, VOXELIZE, POINTS, GRADIENTS = map(cases_of, ("fuse", "voxelize", "points", "gradients"))
+ROTATION = cases_of("rotation")
 
 
 def is_tensor(value) -> bool:
@@ -89,9 +91,9 @@ def assert_golden(got: dict, case: dict) -> None:
         assert_expected(got[name], want, case.get("tolerance", {}).get(name, 0), name)
 
 
-@pytest.mark.parametrize("case", [*FUSE, *VOXELIZE, *POINTS])
+@pytest.mark.parametrize("case", [*FUSE, *VOXELIZE, *POINTS, *ROTATION])
 def test_golden(case, device):
-    got = getattr(rc, case["op"])(**arguments_of(case, on(device)))
+    got = attrgetter(case["op"])(rc)(**arguments_of(case, on(device)))
     assert_golden(results_of(got, case), case)
 
 
@@ -127,6 +129,9 @@ def test_every_method_and_reduction_is_there():
     assert {case.values[0]["arguments"]["reduce"] for case in VOXELIZE} == {*reductions}
     ops = ("transform_points", "crop_box", "unproject", "farthest_points", "voxelize_depth")
     assert {case.values[0]["op"] for case in POINTS} == {*ops}
+    named = [case.values[0]["arguments"] for case in ROTATION]
+    for name in ("source", "target"):
+        assert {arguments[name] for arguments in named} == set(rc.rotation.REPRESENTATIONS)
     differentiated = [case.values[0]["arguments"].get("method") for case in GRADIENTS]
     assert {m for m in differentiated if isinstance(m, str)} == {*LINEAR, *OTHERS}
 

@@ -63,6 +63,10 @@ RUNS = [
     ("sparse", "int64", "float16", "8.0", 11),
     ("robots", "int64", "float32", "9.0", 12),
     ("robots", "int64", "float64", "8.0", 13),
+    ("rotation", "int64", "float32", "9.0", 14),
+    ("rotation", "int64", "float64", "8.0", 15),
+    ("rotation", "int64", "float16", "9.0", 16),
+    ("rotation", "int64", "bfloat16", "8.0", 17),
 ]
 
 

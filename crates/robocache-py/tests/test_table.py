@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import pytest
 
 import cases
@@ -22,14 +24,14 @@ failures = [
 
 @pytest.mark.parametrize(("op", "sample", "dtype", "device"), samples)
 def test_good_input(op, sample, dtype, device):
-    sample.make(dtype).verify(getattr(rc, op), on(device))
+    sample.make(dtype).verify(attrgetter(op)(rc), on(device))
 
 
 @pytest.mark.parametrize(("op", "failure", "device"), failures)
 def test_bad_input(op, failure, device):
     positional, keywords = failure.make(on(device))
     assert_refused(
-        lambda: getattr(rc, op)(*positional, **keywords),
+        lambda: attrgetter(op)(rc)(*positional, **keywords),
         failure.error,
         failure.argument,
         failure.message,

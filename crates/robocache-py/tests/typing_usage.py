@@ -63,6 +63,11 @@ def clouds(points: torch.Tensor, depth: npt.NDArray[np.uint16]) -> None:
     rc.voxelize(points)  # type: ignore[call-arg]
 
 
+def rotations(six: torch.Tensor) -> None:
+    rc.rotation.convert(six, "rot6d", "quat_xyzw", device="cpu")
+    rc.rotation.convert(six, "rot6d")  # type: ignore[call-arg]
+
+
 def errors(error: rc.InvalidArgument) -> str:
     root: rc.RoboCacheError = error
     built_in: ValueError = error

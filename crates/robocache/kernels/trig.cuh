@@ -1,4 +1,4 @@
-// Sine and cosine of any angle, the same bits as on the CPU but for angles that are far.
+// Sine, cosine and arctangent: the same bits as on the CPU, but for sines of angles that are far.
 // Host twin: src/ops/trig.rs, step by step.
 #pragma once
 #include "rc.cuh"
@@ -59,6 +59,51 @@ inline void sin_cos(float angle, float& sine, float& cosine) {
     sin_cos(double(angle), s, c);
     sine = float(s);
     cosine = float(c);
+}
+
+template <class T, int N> T series(const T (&coefficients)[N], T x) {
+    T sum = coefficients[N - 1];
+    #pragma unroll
+    for (int i = N - 2; i >= 0; i--) sum = fma(sum, x, coefficients[i]);
+    return sum;
+}
+template <int N> double odd_series(const double (&coefficients)[N], double x) {
+    return fma(x * (x * x), series(coefficients, x * x), x);
+}
+
+// The angle whose tangent is x, in [0, 1].
+inline double arc(double x) {
+    constexpr double ALL[9] = {-1.0 / 3, 1.0 / 5, -1.0 / 7, 1.0 / 9, -1.0 / 11, 1.0 / 13, -1.0 / 15, 1.0 / 17, -1.0 / 19};
+    const int quarter = min(i32(x * 4.0 + 0.5), 4);
+    const double known = quarter * 0.25, rest = (x - known) / fma(x, known, 1.0);
+    double base = 0;
+    if (quarter == 1) base = 0.24497866312686414;
+    if (quarter == 2) base = 0.4636476090008061;
+    if (quarter == 3) base = 0.6435011087932844;
+    if (quarter == 4) base = 0.7853981633974483;
+    return base + odd_series(ALL, rest);
+}
+inline float arc(float slope) {
+    const bool is_steep = slope > 0.4140625f;
+    const float x = is_steep ? (slope - 1.0f) / (slope + 1.0f) : slope, square = x * x;
+    float sum = 8.053745e-2f;
+    sum = fma(sum, square, -0.13877686f);
+    sum = fma(sum, square, 0.19977711f);
+    sum = fma(sum, square, -0.3333295f);
+    const float angle = fma(x * square, sum, x);
+    return is_steep ? 0.785398185f + angle : angle;
+}
+
+// The angle in [-pi, pi] of the point (x, y); 0 of (0, 0). Zeros have no sign.
+template <class T> T direction(T y, T x) {
+    const T PI = T(3.14159265358979323846), HALF_PI = T(1.57079632679489661923);
+    const T up = y < T(0) ? -y : y, along = x < T(0) ? -x : x;
+    const bool is_steep = up > along;
+    const T less = is_steep ? along : up, more = is_steep ? up : along;
+    T angle = arc(less == T(0) && more == T(0) ? T(0) : less / more);
+    if (is_steep) angle = HALF_PI - angle;
+    if (x < T(0)) angle = PI - angle;
+    return y < T(0) ? -angle : angle;
 }
 
 }  // namespace rc

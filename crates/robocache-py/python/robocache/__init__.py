@@ -7,7 +7,7 @@ array([[0.5],
        [2.5]])
 """
 
-from robocache import presets
+from robocache import presets, rotation
 from robocache._aliases import (
     fuse_multimodal,
     resample_trajectories,
@@ -84,6 +84,7 @@ __all__ = [
     "resample",
     "resample_trajectories",
     "resample_trajectories_chunked",
+    "rotation",
     "synchronize",
     "transform_points",
     "unproject",

@@ -11,6 +11,7 @@ from robocache._stream import Stream as FusedStream
 __all__ = [
     "DTYPES",
     "METHODS",
+    "ROTATIONS",
     "Batches",
     "Cache",
     "CacheEpisode",
@@ -49,6 +50,8 @@ __all__ = [
     "resample",
     "resample_backward",
     "robot_joints",
+    "rotation_backward",
+    "rotation_convert",
     "synchronize",
     "torch_must_see",
     "transform_points",
@@ -61,6 +64,7 @@ __all__ = [
 __version__: str
 DTYPES: tuple[str, ...]
 METHODS: tuple[str, ...]
+ROTATIONS: dict[str, tuple[int, ...]]
 
 class _HasDLPack(Protocol):
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
@@ -84,6 +88,7 @@ _Op = Literal[
     "jacobian",
     "joint_velocity",
     "resample",
+    "rotation.convert",
     "transform_points",
     "unproject",
     "voxelize",
@@ -239,12 +244,7 @@ def voxelize_backward(
     stream: Any = None,
 ) -> _Values: ...
 def transform_points(
-    points: _Values,
-    pose: _HasDLPack | _Numbers,
-    *,
-    out: _Values | None = None,
-    device: Any = None,
-    stream: Any = None,
+    points: _Values, pose: _Three, *, out: Any = None, device: Any = None, stream: Any = None
 ) -> _Values: ...
 def crop_box(
     points: _HasDLPack | _Numbers,
@@ -340,6 +340,10 @@ def ik(
     stream: Any = None,
 ) -> tuple[Any, Any, Any, Any, Any]: ...
 def robot_joints(robot: str) -> int: ...
+def rotation_convert(
+    x: _Values, source: str, target: str, *, out: Any = None, device: Any = None, stream: Any = None
+) -> _Values: ...
+def rotation_backward(x: _Values, grad: _Values, source: str, target: str) -> _Values: ...
 def synchronize(timeout: float | None = None) -> None: ...
 def warmup(op: _Op, *arguments: Any, **options: Any) -> None: ...
 def command_line(arguments: list[str]) -> int: ...

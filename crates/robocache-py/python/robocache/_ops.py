@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         jacobian,
         joint_velocity,
         resample,
+        rotation_convert,
         transform_points,
         unproject,
     )
@@ -146,6 +147,7 @@ if not TYPE_CHECKING:
     jacobian = _traceable(_core.jacobian)
     joint_velocity = _traceable(_core.joint_velocity)
     resample = _by_place(_core.resample)
+    rotation_convert = _traceable(_core.rotation_convert)
     transform_points = _traceable(_core.transform_points)
     unproject = _traceable(_core.unproject)
 
@@ -159,6 +161,7 @@ __all__ = [
     "jacobian",
     "joint_velocity",
     "resample",
+    "rotation_convert",
     "transform_points",
     "unproject",
     "wait_for",

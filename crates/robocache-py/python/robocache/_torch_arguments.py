@@ -314,6 +314,19 @@ def as_device(argument: str, given: Any, op: str) -> str | None:
     return as_text(argument, given[0], op)
 
 
+def as_rotation(argument: str, given: Any, op: str) -> str:
+    """The name of a representation of rotations."""
+    name = as_name(argument, given, op)
+    if name is None:
+        refuse(InvalidArgument, op, argument, "expected a name, got NoneType")
+    if name not in _core.ROTATIONS:
+        text = f'expected one of {", ".join(_core.ROTATIONS)}, got "{name}"'
+        if not torch.compiler.is_compiling():
+            text += did_you_mean(name, _core.ROTATIONS)
+        refuse(InvalidArgument, op, argument, text)
+    return name
+
+
 METHODS: tuple[str, ...] = _core.METHODS
 _METHOD_NUMBERS = {name: number for number, name in enumerate(METHODS)}
 

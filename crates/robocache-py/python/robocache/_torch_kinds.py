@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robocache._core import ROTATIONS
 from robocache._depth import DepthImage, op_of
 from robocache._errors import InvalidArgument
 from robocache._stream import Stream
@@ -29,6 +30,7 @@ from robocache._torch_arguments import (
     as_name,
     as_number,
     as_numbers,
+    as_rotation,
     as_seconds,
     as_sizes,
     as_tensor,
@@ -112,6 +114,11 @@ def pose_axes(pose: Tensor | None) -> int:
 def camera_axes(intrinsics: Tensor | None) -> int:
     """`fx, fy, cx, cy`, or a matrix."""
     return 0 if intrinsics is None else 1 if intrinsics.shape[-1] == 4 else 2
+
+
+def rotation_axes(representation: str) -> int:
+    """One, but for matrices."""
+    return len(ROTATIONS[representation])
 
 
 INTRINSICS = Part("intrinsics", "Tensor?", lambda a: camera_axes(a.intrinsics))
@@ -327,13 +334,16 @@ KINDS: dict[str, Kind] = {
     "rows": one("rows", "SymInt", as_given),
     "scale": one("scale", "Tensor?", as_factor),
     "shape": one("shape", "SymInt[]", as_sizes),
+    "source": one("source", "str", as_rotation),
     "start": one("start", "SymInt", as_whole),
     "streams": STREAMS,
+    "target": one("target", "str", as_rotation),
     "target_lengths": maybe("target_lengths", 0),
     "targets": tensor("targets", 1),
     "times": tensor("times", 1),
     "values": data("values", 2),
     "voxel_size": one("voxel_size", "float[]", as_three),
+    "x": one("x", "Tensor", as_data, lambda a: rotation_axes(a.source)),
     **{name: one(name, "bool?", as_flag) for name in _FLAGS},
     **{name: one(name, "str?", as_name) for name in _NAMES},
     **{name: one(name, "ScalarType?", as_dtype) for name in _DTYPES},

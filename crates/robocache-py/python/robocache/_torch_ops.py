@@ -12,6 +12,7 @@ from typing import Any
 from robocache import _torch_align as align
 from robocache import _torch_kinematics as kinematics
 from robocache import _torch_points as points
+from robocache import _torch_rotation as rotation
 from robocache._depth import DepthImage
 from robocache._torch_library import load_gradient, public, register
 from robocache._torch_points import gather_voxels, wait_for
@@ -34,6 +35,8 @@ for _op in (
     kinematics.JACOBIAN,
     kinematics.JOINT_VELOCITY,
     kinematics.IK,
+    rotation.CONVERT,
+    rotation.BACKWARD,
 ):
     register(_op)
 
@@ -44,6 +47,7 @@ crop_box = public(points.CROP_BOX, points.read_crop_box)
 unproject = public(points.UNPROJECT, points.read_unproject)
 farthest_points = public(points.FARTHEST_POINTS, points.read_farthest_points)
 voxelize = public(points.VOXELIZE, points.read_voxelize)
+rotation_convert = public(rotation.CONVERT, rotation.read_convert)
 group_points = public(points.GROUP_POINTS, points.read_group_points)
 fk = public(kinematics.FK, kinematics.read_fk)
 jacobian = public(kinematics.JACOBIAN, kinematics.read_jacobian)
@@ -70,6 +74,7 @@ GRADIENTS: dict[str, Callable[..., None]] = {
     "fuse": load_gradient(align.FUSE, align.read_fuse),
     "jacobian": kinematics.loader_of(kinematics.JACOBIAN, kinematics.read_jacobian),
     "resample": load_gradient(align.RESAMPLE, align.read_resample),
+    "rotation.convert": rotation.load,
     "voxelize": _load_voxelize,
     "voxelize_depth": _load_voxelize_depth,
 }
@@ -87,6 +92,7 @@ __all__ = [
     "jacobian",
     "joint_velocity",
     "resample",
+    "rotation_convert",
     "transform_points",
     "unproject",
     "voxelize",

@@ -10,6 +10,7 @@ pub mod kinematics;
 pub(crate) mod pose;
 pub mod resample;
 pub mod resample_backward;
+pub mod rotation;
 pub(crate) mod rows;
 pub(crate) mod scalar;
 pub mod transform_points;
@@ -57,6 +58,7 @@ static FAMILIES: &[&KernelFamily] = &[
     &kinematics::INVERSE_KERNELS,
     &kinematics::VELOCITY_KERNELS,
     &farthest_points::KERNELS,
+    &rotation::KERNELS,
     &transform_points::KERNELS,
     &unproject::KERNELS,
     &voxelize::MARK_KERNELS,

@@ -1,8 +1,9 @@
-//! Sine and cosine of any angle, as polynomials of our own, so that CPU and GPU give the same bits and loops over them
+//! Sine, cosine and arctangent as polynomials of our own, so that CPU and GPU give the same bits and loops over them
 //! become vector instructions.
 //!
-//! Kernel twin: `kernels/trig.cuh`, step by step. Errors are below one unit in the last place of the larger of the two
-//! results. Angles beyond [`FAR_F64`] go to the platform's own functions, whose last bits differ between CPU and GPU.
+//! Kernel twin: `kernels/trig.cuh`, step by step. Errors of sine and cosine are below one unit in the last place of the
+//! larger of the two. Angles beyond [`FAR_F64`] go to the platform's own functions, whose last bits differ between CPU
+//! and GPU.
 
 /// Angles beyond which a turn is no longer taken off exactly.
 const FAR_F32: f32 = 16384.0;
@@ -30,6 +31,48 @@ const COS_F64: [f64; 6] = [
     2.087_572_321_298_175e-9,
     -1.135_964_755_778_819_5e-11,
 ];
+
+/// -1/3, 1/5, ...
+const ATAN_F64: [f64; 9] =
+    [-1.0 / 3.0, 1.0 / 5.0, -1.0 / 7.0, 1.0 / 9.0, -1.0 / 11.0, 1.0 / 13.0, -1.0 / 15.0, 1.0 / 17.0, -1.0 / 19.0];
+const ATAN_QUARTERS: [f64; 5] =
+    [0.0, 0.244_978_663_126_864_14, 0.463_647_609_000_806_1, 0.643_501_108_793_284_4, std::f64::consts::FRAC_PI_4];
+/// Fitted for slopes up to tan(π/8).
+const ATAN_F32: [f32; 4] = [-0.333_329_5, 0.199_777_11, -0.138_776_86, 8.053_745e-2];
+
+/// `x + x³ (c₀ + c₁ x² + ...)`.
+#[inline(always)]
+pub(super) fn odd_series<const N: usize>(coefficients: [f64; N], x: f64) -> f64 {
+    let square = x * x;
+    let mut sum = coefficients[N - 1];
+    for &coefficient in coefficients[..N - 1].iter().rev() {
+        sum = sum.mul_add(square, coefficient);
+    }
+    (x * square).mul_add(sum, x)
+}
+
+/// Of a slope from 0 to 1, by quarters, so that the series ends soon: atan(x) = atan(q) + atan((x - q) / (1 + x q)).
+#[inline(always)]
+pub(super) fn atan_f64(x: f64) -> f64 {
+    // The cast saturates and takes NaN to 0.
+    let quarter = ((x * 4.0 + 0.5) as usize).min(4);
+    let known = quarter as f64 * 0.25;
+    ATAN_QUARTERS[quarter] + odd_series(ATAN_F64, (x - known) / x.mul_add(known, 1.0))
+}
+
+/// Of a slope from 0 to 1: above about tan(π/8) as the angle from π/4.
+#[inline(always)]
+fn atan_f32(slope: f32) -> f32 {
+    let is_steep = slope > 0.414_062_5;
+    let x = if is_steep { (slope - 1.0) / (slope + 1.0) } else { slope };
+    let square = x * x;
+    let mut sum = ATAN_F32[3];
+    for i in (0..3).rev() {
+        sum = sum.mul_add(square, ATAN_F32[i]);
+    }
+    let angle = (x * square).mul_add(sum, x);
+    if is_steep { std::f32::consts::FRAC_PI_4 + angle } else { angle }
+}
 
 macro_rules! near {
     ($name:ident, $type:ident, $half_pi:ident, $sin:ident, $cos:ident) => {
@@ -81,10 +124,12 @@ pub(crate) trait Trig: Copy {
     fn trig(self) -> (Self, Self);
     /// Of several angles side by side.
     fn trig_of<const N: usize>(angles: [Self; N]) -> ([Self; N], [Self; N]);
+    /// The angle in [-π, π] of the point (x, y); 0 of (0, 0). Zeros have no sign.
+    fn direction(y: Self, x: Self) -> Self;
 }
 
 macro_rules! trig {
-    ($type:ident, $near:ident, $far:ident, $limit:ident) => {
+    ($type:ident, $near:ident, $far:ident, $limit:ident, $atan:ident) => {
         impl Trig for $type {
             #[inline(always)]
             fn trig(self) -> (Self, Self) {
@@ -105,11 +150,27 @@ macro_rules! trig {
                 }
                 (sines, cosines)
             }
+            #[inline(always)]
+            fn direction(y: Self, x: Self) -> Self {
+                use std::$type::consts::{FRAC_PI_2, PI};
+                let (up, along) = (y.abs(), x.abs());
+                let is_steep = up > along;
+                let (less, more) = if is_steep { (along, up) } else { (up, along) };
+                let slope = if less == 0.0 && more == 0.0 { 0.0 } else { less / more };
+                let mut angle = $atan(slope);
+                if is_steep {
+                    angle = FRAC_PI_2 - angle;
+                }
+                if x < 0.0 {
+                    angle = PI - angle;
+                }
+                if y < 0.0 { -angle } else { angle }
+            }
         }
     };
 }
-trig!(f32, near_f32, far_f32, FAR_F32);
-trig!(f64, near_f64, far_f64, FAR_F64);
+trig!(f32, near_f32, far_f32, FAR_F32, atan_f32);
+trig!(f64, near_f64, far_f64, FAR_F64, atan_f64);
 
 #[cfg(test)]
 mod tests {
@@ -138,6 +199,35 @@ mod tests {
         for odd in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             assert!(odd.trig().0.is_nan() && odd.trig().1.is_nan());
             assert!((odd as f32).trig().0.is_nan() && f32::trig_of([odd as f32, 0.0]).1[0].is_nan());
+        }
+    }
+
+    #[test]
+    fn arcs_are_exact_to_the_last_digits() {
+        for i in 0..=1000 {
+            let x = f64::from(i) / 1000.0;
+            assert!((atan_f64(x) - x.atan()).abs() <= 2.5e-16, "atan {x}");
+            assert!((f64::from(atan_f32(x as f32)) - f64::from(x as f32).atan()).abs() <= 8e-8, "atan {x}");
+        }
+        assert_eq!((atan_f64(1e-300), atan_f32(1e-30)), (1e-300, 1e-30));
+        assert!(atan_f64(f64::NAN).is_nan() && atan_f32(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn directions_go_all_around() {
+        for i in 0..4000 {
+            let angle = f64::from(i - 2000) * 0.001_57;
+            let (y, x) = angle.sin_cos();
+            assert!((f64::direction(3.0 * y, 3.0 * x) - angle).abs() <= 1e-15, "{angle}");
+            assert!((f64::from(f32::direction(y as f32, x as f32)) - angle).abs() <= 4e-7, "{angle}");
+        }
+        let pi = std::f64::consts::PI;
+        for ((y, x), angle) in [((0.0, 0.0), 0.0), ((0.0, -2.0), pi), ((2.0, 0.0), pi / 2.0), ((-2.0, 0.0), -pi / 2.0)]
+        {
+            assert_eq!((f64::direction(y, x), f32::direction(y as f32, x as f32)), (angle, angle as f32));
+        }
+        for (y, x) in [(f64::NAN, 0.0), (0.0, f64::NAN), (f64::NAN, 1.0), (1.0, f64::NAN)] {
+            assert!(f64::direction(y, x).is_nan() && f32::direction(y as f32, x as f32).is_nan());
         }
     }
 }

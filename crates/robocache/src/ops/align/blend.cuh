@@ -2,6 +2,7 @@
 // Host twin: blend.rs, step by step in the same order, so that both give the same bits.
 #pragma once
 #include "rc.cuh"
+#include "trig.cuh"
 
 namespace rc {
 
@@ -20,35 +21,12 @@ inline double root(double x) { return sqrt(x); }
 inline float size_of(float x) { return fabsf(x); }
 inline double size_of(double x) { return fabs(x); }
 
-template <class T, int N> T series(const T (&coefficients)[N], T x) {
-    T sum = coefficients[N - 1];
-    #pragma unroll
-    for (int i = N - 2; i >= 0; i--) sum = fma(sum, x, coefficients[i]);
-    return sum;
-}
-template <int N> double odd_series(const double (&coefficients)[N], double x) {
-    return fma(x * (x * x), series(coefficients, x * x), x);
-}
-
 // x in [0, pi/2].
 inline double sine(double x) {
     constexpr double ALL[10] = {-1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880, -1.0 / 39916800, 1.0 / 6227020800.0,
                                 -1.0 / 1307674368000.0, 1.0 / 355687428096000.0, -1.0 / 121645100408832000.0,
                                 1.0 / 51090942171709440000.0};
     return odd_series(ALL, x);
-}
-
-// The angle whose tangent is x, in [0, 1].
-inline double arc(double x) {
-    constexpr double ALL[9] = {-1.0 / 3, 1.0 / 5, -1.0 / 7, 1.0 / 9, -1.0 / 11, 1.0 / 13, -1.0 / 15, 1.0 / 17, -1.0 / 19};
-    const int quarter = min(i32(x * 4.0 + 0.5), 4);
-    const double known = quarter * 0.25, rest = (x - known) / fma(x, known, 1.0);
-    double base = 0;
-    if (quarter == 1) base = 0.24497866312686414;
-    if (quarter == 2) base = 0.4636476090008061;
-    if (quarter == 3) base = 0.6435011087932844;
-    if (quarter == 4) base = 0.7853981633974483;
-    return base + odd_series(ALL, rest);
 }
 
 // A sample of weight 0 does not matter, not even as NaN.
