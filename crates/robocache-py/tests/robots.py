@@ -9,6 +9,8 @@ import xml.etree.ElementTree as ET
 import numpy as np
 from scipy.spatial.transform import Rotation
 
+import robocache as rc
+
 SHARED = pathlib.Path(__file__).resolve().parents[3].parent / "shared" / "data" / "urdf"
 
 PANDA = [  # modified parameters, as Franka publishes them
@@ -38,6 +40,14 @@ UR5 = [  # standard parameters: an arm whose last three axes do not meet
     (0, 0, 0.0823, 0),
 ]
 UR5_LIMITS = [(-2 * np.pi, 2 * np.pi)] * 6
+
+
+def panda() -> rc.Robot:
+    return rc.Robot.from_dh(PANDA, "modified", PANDA_LIMITS)
+
+
+def ur5() -> rc.Robot:
+    return rc.Robot.from_dh(UR5, "standard", UR5_LIMITS)
 
 
 def random_urdf(seed: int, joints: int, mimics: bool = True) -> str:
