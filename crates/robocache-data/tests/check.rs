@@ -78,9 +78,7 @@ const FAULTS: &[Fault] = &[
     fault(V21, |f| {
         f.lines[2]["episode_index"] = json!(3);
         f.data[2].1.integers("episode_index").fill(3);
-        for name in [&mut f.data[2].0, &mut f.videos[2].0] {
-            *name = name.replace("2.", "3.");
-        }
+        for name in [&mut f.data[2].0, &mut f.videos[2].0] { *name = name.replace("2.", "3."); }
     }, "episode_gap", Warning, Some(3), "expected episode 2, got 3"),
     fault(V21, |f| f.lines[2]["episode_index"] = json!(1), "episode_duplicate", Error, Some(1), "1 is listed again"),
     fault(V21, |f| f.lines[1]["length"] = json!(0), "episode_empty", Warning, Some(1), "the length is 0"),

@@ -61,7 +61,10 @@ impl VideoFile {
         // The program calls a file damaged of which the system gave it too little, too. The file is to blame only
         // if it can be read and fails again.
         self.ensure_readable()?;
-        self.decode_once(ffmpeg, frames.get(done..).unwrap_or_default(), wish, context, sink)
+        match self.decode_once(ffmpeg, frames.get(done..).unwrap_or_default(), wish, context, sink) {
+            Err(error) if blames_the_file(&error) => outcome,
+            again => again,
+        }
     }
 
     fn decode_once(
