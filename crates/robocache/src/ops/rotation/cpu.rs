@@ -40,7 +40,11 @@ impl<T: Scalar> Rows<*const T> {
     {
         let [step, three, one] = self.steps;
         let mut numbers = [T::Compute::of(0.0); ROOM];
-        for (i, number) in numbers.iter_mut().enumerate().take(self.numbers) {
+        // All of them, so that the loop is unrolled.
+        for (i, number) in numbers.iter_mut().enumerate() {
+            if i >= self.numbers {
+                continue;
+            }
             let offset = row as isize * step + (i / 3) as isize * three + (i % 3) as isize * one;
             // SAFETY: the caller's promise; `check` proved the strides.
             *number = unsafe { *self.data.offset(offset) }.widen();
@@ -60,7 +64,10 @@ impl<T: Scalar> Rows<*mut T> {
     #[inline(always)]
     unsafe fn write(&self, row: usize, numbers: &[T::Compute; ROOM]) {
         let [step, three, one] = self.steps;
-        for (i, &number) in numbers.iter().enumerate().take(self.numbers) {
+        for (i, &number) in numbers.iter().enumerate() {
+            if i >= self.numbers {
+                continue;
+            }
             let offset = row as isize * step + (i / 3) as isize * three + (i % 3) as isize * one;
             // SAFETY: the caller's promise; `check` proved the strides.
             unsafe { *self.data.offset(offset) = T::narrow(number.into()) };
