@@ -212,7 +212,7 @@ mod tests {
             (changed("lower=\"-1\"", "lower=\"1e999\""), "line 6: <limit> lower: expected a number"),
             (changed("lower=\"-1\"", "lower=\"3\""), "limits from 3 to 2"),
             (changed("<axis xyz=\"0 1 0\"", "<axis xyz=\"0 0 0\""), "has no direction"),
-            (changed("child link=\"tool\"", "child link=\"base\""), "are no tree"),
+            (changed("child link=\"tool\"", "child link=\"base\""), "form a loop"),
         ];
         for (text, told) in cases {
             let error = parse(&text, None, None).unwrap_err();

@@ -23,7 +23,7 @@ pub enum Representation {
     Euler(EulerOrder),
 }
 
-/// A sequence of axes, such as `xyz` (fixed axes) or `XYZ` (axes that turn along); its place in [`EULER`].
+/// A sequence of axes, such as `xyz` (fixed axes) or `XYZ` (axes that turn along); its place in the list of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EulerOrder(u8);
 
