@@ -405,6 +405,12 @@ def test_bad_robots_are_refused():
         ),
         (lambda: rc.Robot.from_dh([(0, 0, 0, 0)], limits=[]), "limits: expected 1 rows, got 0"),
         (lambda: rc.Robot.from_dh([(0, 0, 0, 0)], limits=[(1, -1)]), "limits from 1 to -1"),
+        (lambda: rc.Robot.from_dh(3), "rows: expected rows of numbers"),
+        (lambda: rc.Robot.from_dh([(0, 0, 0, "x")]), "rows: expected numbers, got str"),
+        (lambda: rc.Robot.from_dh([(0, 0, 0, 0)], limits=[(1,)]), "limits: row 0: expected lowest"),
+        (lambda: rc.Robot.from_urdf(None), "urdf: expected a path or text, got NoneType"),
+        (lambda: rc.Robot.from_urdf(TREE, tip=3), "tip: expected a link's name, got int"),
+        (lambda: panda().fk(np.zeros(7), [3]), "links: expected a link's name, got int"),
         (lambda: rc.Robot.from_urdf(TREE, base="x"), 'base: there is no "x"'),
         (lambda: rc.Robot.from_urdf(TREE, base="l3", tip="l0"), "does not hang on the base"),
     ]:

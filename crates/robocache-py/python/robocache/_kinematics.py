@@ -64,6 +64,10 @@ class Robot:
             base: the link where the robot begins; else the root.
             tip: the link where it ends; else all leaves below the base.
         """
+        if not isinstance(urdf, (str, os.PathLike)):
+            raise invalid("urdf", f"expected a path or text, got {type(urdf).__name__}", "Robot")
+        for argument, link in (("base", base), ("tip", tip)):
+            _link(argument, link, none=True)
         is_text = isinstance(urdf, str) and urdf.lstrip("\ufeff \t\r\n").startswith("<")
         model = _core.Robot.from_urdf(urdf, is_text, base, tip)
         return cls(model, ("urdf", model.urdf, base, tip))
@@ -78,8 +82,8 @@ class Robot:
             convention: "standard", or "modified" (Craig), whose `a` and `alpha` are those of the link before.
             limits: `[J,2]`; without them there are none.
         """
-        rows = [tuple(row) for row in rows]
-        ends = [(-math.inf, math.inf)] * len(rows) if limits is None else [*limits]
+        rows = _tuples("rows", rows)
+        ends = [(-math.inf, math.inf)] * len(rows) if limits is None else _tuples("limits", limits)
         if len(ends) != len(rows):
             raise invalid("limits", f"expected {len(rows)} rows, got {len(ends)}", "Robot")
         made = []
@@ -90,10 +94,12 @@ class Robot:
                     f'row {place}: expected (a, alpha, d, theta) and maybe "prismatic", got {row}'
                 )
                 raise invalid("rows", text, "Robot")
-            low, high = each
-            made.append(
-                ([float(x) for x in row[:4]], kind == "prismatic", [float(low), float(high)])
-            )
+            numbers = [_number("rows", x) for x in row[:4]]
+            if len(each) != 2:
+                raise invalid(
+                    "limits", f"row {place}: expected lowest and highest, got {each}", "Robot"
+                )
+            made.append((numbers, kind == "prismatic", [_number("limits", x) for x in each]))
         return cls(_core.Robot.from_dh(made, convention), ("dh", rows, convention, limits))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -239,12 +245,33 @@ class Robot:
         if links is None:
             wanted = None if self.tip is None else [self.tip]
         else:
-            wanted = [links] if isinstance(links, str) else list(links)
+            wanted = [links] if isinstance(links, str) else [_link("links", x) for x in links]
         if wanted is not None and all(name in self.link_names for name in wanted):
             places = [self.link_names.index(name) for name in wanted]
         else:
             places = self._model.places(wanted)  # the engine knows what to say
         return places, links is None or isinstance(links, str)
+
+
+def _link(argument: str, name: Any, none: bool = False) -> Any:
+    if not (isinstance(name, str) or (none and name is None)):
+        raise invalid(argument, f"expected a link's name, got {type(name).__name__}", "Robot")
+    return name
+
+
+def _tuples(argument: str, rows: Any) -> list[tuple[Any, ...]]:
+    try:
+        return [tuple(row) for row in rows]
+    except TypeError:
+        raise invalid(argument, "expected rows of numbers", "Robot") from None
+
+
+def _number(argument: str, given: Any) -> float:
+    try:
+        return float(given)
+    except (TypeError, ValueError):
+        text = f"expected numbers, got {type(given).__name__}"
+        raise invalid(argument, text, "Robot") from None
 
 
 def _remade(kind: str, *made: Any) -> Robot:

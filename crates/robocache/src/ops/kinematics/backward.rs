@@ -6,11 +6,11 @@
 use super::chain::Chain;
 use super::frames::{Fixed, Frame, all_frames, column, end_frame, nothing_or_nan, quaternion};
 use super::wide::{Float, Wide, cross, dot};
-use super::{Batch, Count, HEADERS, PART, View, is_float, same_type, takes, type_number, type_of};
+use super::{Batch, Count, HEADERS, PART, View, same_type, takes, type_number, type_of};
 use crate::cpu::{for_each, vectorized};
 use crate::cuda::{Grid, KernelFamily, Launcher};
 use crate::tensor::{DType, TensorRef};
-use crate::{Context, Op, OutputSpec, Outputs, Result, ensure};
+use crate::{Context, Op, OutputSpec, Outputs, Result};
 
 /// Output 0 is `grad_q [B,J]`, what a loss changes by with the positions.
 #[derive(Debug)]
@@ -64,7 +64,6 @@ impl Op for ForwardBackward<'_> {
     fn check(&self) -> Result<Dims> {
         let mut batch = Batch::default();
         self.chain.check("q", &self.q, &mut batch)?;
-        ensure!(is_float(self.q.dtype()), "q", "expected float32 or float64, got {}", self.q.dtype());
         let links = self.chain.links();
         if let Some(pose) = &self.pose {
             same_type("grad_pose", pose, "q", &self.q)?;
