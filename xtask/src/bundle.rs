@@ -24,8 +24,9 @@ const VENDORED: [(&str, &str); 8] = [
     ("hypothesis", "hypothesis"),
     ("sortedcontainers", "sortedcontainers"),
 ];
-/// Where `run.sh` finds compiled kernels, if there are some.
+/// Where `run.sh` finds compiled kernels, if there are some, and test programs. Packed, they take a tenth and a third.
 const CUBINS: &str = "cubins.tar.xz";
+const TESTS: &str = "rust-tests.tar.xz";
 /// Folders that are taken as they are, and where they go.
 const FOLDERS: [(&str, &str); 3] = [("crates/robocache-py/tests", "tests"), ("testdata", "testdata"), ("lab", "lab")];
 
@@ -67,7 +68,7 @@ impl Bundle<'_> {
         let venv = Venv::ensure(self.workspace)?;
         self.package(&venv)?;
         self.programs()?;
-        self.rust_tests()?;
+        self.rust_tests(&venv)?;
         for (from, to) in FOLDERS {
             files::copy_sources(&self.workspace.root.join(from), &self.fresh(to)?)?;
         }
@@ -106,7 +107,7 @@ impl Bundle<'_> {
     }
 
     /// Those of the engine; the others test programs of a checkout.
-    fn rust_tests(&self) -> Result<(), String> {
+    fn rust_tests(&self, venv: &Venv) -> Result<(), String> {
         let mut cargo = self.workspace.cargo();
         cargo.args(["test", "--release", "--package", "robocache", "--lib", "--tests", "--no-run"]);
         let messages = process::capture(cargo.args(["--quiet", "--message-format=json"]))?;
@@ -120,11 +121,18 @@ impl Bundle<'_> {
             let name = program.file_name().unwrap_or_default().to_string_lossy();
             self.copy_stripped(program, &folder.join(without_hash(&name)))?;
         }
-        Ok(())
+        self.pack(venv, &folder, TESTS)?;
+        python::remove_dir(&folder)
     }
 
-    /// All kernels, compiled for one architecture: work that a GPU machine, where time is dear, then need not do. Packed, since
-    /// each file holds the source that it was made from; without their folder, whose owner is to be who unpacks it.
+    /// The files of a folder, without it: its owner is to be who unpacks it.
+    fn pack(&self, venv: &Venv, folder: &Path, name: &str) -> Result<(), String> {
+        let mut tar = venv.python(self.workspace);
+        tar.args(["-m", "tarfile", "-c"]).arg(self.dir.join(name)).args(files::names(folder)?);
+        process::run(tar.current_dir(folder))
+    }
+
+    /// All kernels, compiled for one architecture: work that a GPU machine, where time is dear, then need not do.
     fn cubins(&self, venv: &Venv, architecture: Option<&str>) -> Result<(), String> {
         let packed = self.dir.join(CUBINS);
         if packed.exists() {
@@ -133,9 +141,7 @@ impl Bundle<'_> {
         let Some(architecture) = architecture else { return Ok(()) };
         let folder = self.workspace.target.join("gpu-cubins");
         kernels::keep(self.workspace, venv, architecture, &folder)?;
-        let mut tar = venv.python(self.workspace);
-        tar.args(["-m", "tarfile", "-c"]).arg(packed).args(files::names(&folder)?);
-        process::run(tar.current_dir(folder))
+        self.pack(venv, &folder, CUBINS)
     }
 
     /// Debug information is most of a program. Without the tool that removes it, it stays.

@@ -36,12 +36,14 @@ print(next((f for w in wheels for p in sys.path for f in glob.glob(f"{p or '.'}/
 END
 )
 
+unpacked=$(mktemp -d)
+trap 'rm -rf "$unpacked"' EXIT
+unpack() { mkdir -m 700 "$unpacked/$1" && "$python" -W ignore -m tarfile -e "$here/$1.tar.xz" "$unpacked/$1"; }
+unpack rust-tests
 # Kernels that were compiled for this GPU, if the bundle has some. The folder must be the user's own.
 if [ -f "$here/cubins.tar.xz" ] && [ -z "${ROBOCACHE_CUBIN_DIR:-}" ]; then
-    ROBOCACHE_CUBIN_DIR=$(mktemp -d)
-    export ROBOCACHE_CUBIN_DIR
-    trap 'rm -rf "$ROBOCACHE_CUBIN_DIR"' EXIT
-    "$python" -W ignore -m tarfile -e "$here/cubins.tar.xz" "$ROBOCACHE_CUBIN_DIR"
+    unpack cubins
+    export ROBOCACHE_CUBIN_DIR=$unpacked/cubins
     echo "compiled kernels of the bundle: $(find "$ROBOCACHE_CUBIN_DIR" -name '*.cubin' | wc -l)"
 fi
 
@@ -70,7 +72,7 @@ part "doctor"
 "$python" -m robocache doctor 2>&1 | tee "$out/doctor.txt"
 if [ "${PIPESTATUS[0]}" = 0 ]; then add 1 0; else add 0 1; fi
 
-for program in "$here"/rust-tests/*; do
+for program in "$unpacked"/rust-tests/*; do
     name=$(basename "$program")
     part "rust tests, $name"
     # From where nothing of the checkout can be found by accident.

@@ -124,7 +124,7 @@ def test_11_2_31_samples_are_refused_by_name():
     times = torch.full((1,), 3.0, device=DEVICE).expand(source)
     targets = torch.tensor([2.0, 3.0, 4.0], device=DEVICE)
     call = lambda: rc.resample(values, times, targets, method="next")  # noqa: E731
-    assert_refused(call, "Unsupported", "times", "fewer than 2^31 samples", op="resample")
+    assert_refused(call, "Unsupported", "times", r"fewer than 2\^31 samples", op="resample")
     values, times = values[:-1], times[:-1]
     for method in ("nearest", "next"):
         got = rc.resample(values, times, targets, method=method)

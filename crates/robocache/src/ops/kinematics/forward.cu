@@ -15,12 +15,14 @@ typedef RC_NUMBER T;
 struct Args {
     View q, pose, jacobian;
     u64 rows;
-    u32 dense, padding;
+    u32 dense, warp_bytes;
 };
 static_assert(sizeof(Args) == RC_ARGS_SIZE, "Args differs from its host twin");
 
 extern "C" __global__ void RC_ENTRY(const __grid_constant__ Args args) {
-    extern __shared__ __align__(16) unsigned char shared[];
+    extern __shared__ __align__(16) unsigned char all_shared[];
+    // Poses and Jacobians lie in the same place one after the other, which only threads of a warp wait for.
+    unsigned char* const shared = all_shared + threadIdx.x / 32 * args.warp_bytes;
     const u64 row = u64(blockIdx.x) * blockDim.x + threadIdx.x;
     const u64 first = row - (threadIdx.x & 31);
     const u64 read = row < args.rows ? row : args.rows - 1;

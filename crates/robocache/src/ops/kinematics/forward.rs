@@ -60,7 +60,8 @@ struct Args {
     rows: u64,
     /// Whether a result is written by way of shared memory: bit 0 poses, bit 1 Jacobians.
     dense: u32,
-    padding: u32,
+    /// Bytes of shared memory of each warp; filled in by who knows the grid.
+    warp_bytes: u32,
 }
 
 impl Op for Forward<'_> {
@@ -108,7 +109,7 @@ impl Op for Forward<'_> {
     }
 
     fn cuda(&self, Dims(count): &Dims, out: &mut Outputs<'_, '_>, launcher: &Launcher<'_>) -> Result<()> {
-        let args = self.args(*count, out);
+        let mut args = self.args(*count, out);
         if count.rows == 0 {
             return Ok(());
         }
@@ -116,6 +117,7 @@ impl Op for Forward<'_> {
         let variant = 2 * made + type_number(self.q.dtype());
         let [poses, jacobians] = self.staged();
         let bytes = poses.filter(|_| args.dense & 1 != 0).max(jacobians.filter(|_| args.dense & 2 != 0)).unwrap_or(0);
+        args.warp_bytes = bytes as u32;
         let warps = MOST_STAGED.checked_div(bytes).unwrap_or(4).clamp(1, 4);
         let blocks = Grid::for_blocks(count.rows.div_ceil(32 * warps) as u64);
         let grid = Grid { threads: 32 * warps as u32, shared: (warps * bytes) as u32, ..blocks };
@@ -154,7 +156,7 @@ impl Forward<'_> {
         let pose = if self.pose { View::output(out.get(0), 1 + links) } else { View::NONE };
         let jacobian = if self.jacobian { View::output(out.get(after), 2 + links) } else { View::NONE };
         let q = View::new(&self.q, 1);
-        Args { q, pose, jacobian, rows: count.rows as u64, dense, padding: 0 }
+        Args { q, pose, jacobian, rows: count.rows as u64, dense, warp_bytes: 0 }
     }
 }
 

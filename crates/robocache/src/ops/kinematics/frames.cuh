@@ -145,7 +145,8 @@ template <class T, int WIDTH> struct Staged {
 
     // The row of this thread, which it fills before `store`.
     T* row;
-    explicit Staged(void* shared) : row((T*)shared + threadIdx.x * PITCH) {}
+    // `shared` is the warp's own.
+    explicit Staged(void* shared) : row((T*)shared + (threadIdx.x & 31) * PITCH) {}
 
     // All lanes of a warp; `first` is the row of lane 0.
     void store(T* out, u64 first, u64 rows) {
