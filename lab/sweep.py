@@ -437,6 +437,7 @@ def merged(args: argparse.Namespace) -> Record:
             sys.exit(f"lab: parts differ in {', '.join(different)}")
     for key in ("op", "seed", "shapes", "device", "most", "threads", "seconds"):
         setattr(args, key, first["options"][key])
+    args.merge = [file.name for file in args.merge]
     record = Record(f"sweep-{args.op}", args)
     record.machine, record.versions = first["machine"], first["versions"]
     record.date, record.git = first["date"], first["git"]

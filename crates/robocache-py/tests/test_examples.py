@@ -68,3 +68,9 @@ def test_the_picture_of_a_cloud_is_one(tmp_path):
 @pytest.mark.skipif(not (ROOT / "examples").exists(), reason="outside of the repository")
 def test_every_example_is_run():
     assert {script.name for script in (ROOT / "examples").glob("*.py")} == set(SAYS)
+
+
+@pytest.mark.skipif(not (ROOT / "docs").exists(), reason="outside of the repository")
+def test_the_chart_shows_what_was_recorded():
+    command = "import sys; sys.path.insert(0, 'lab'); import chart; print(chart.chart() == chart.CHART.read_text())"
+    assert run("-c", command).strip() == "True", "python lab/chart.py draws it anew"
