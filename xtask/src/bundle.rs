@@ -6,7 +6,7 @@ use crate::coverage::executables;
 use crate::files;
 use crate::kernels;
 use crate::process::{self, Outcome};
-use crate::python::{self, EXTENSION_FILE, SOURCES, Venv};
+use crate::python::{self, Build, EXTENSION_FILE, SOURCES, Venv};
 use crate::test;
 use crate::workspace::Workspace;
 
@@ -91,7 +91,7 @@ impl Bundle<'_> {
     }
 
     fn package(&self, venv: &Venv) -> Result<(), String> {
-        venv.build_extension(self.workspace)?;
+        venv.build_extension(self.workspace, Build::Shipped)?;
         let sources = self.workspace.root.join(SOURCES).join("robocache");
         let package = self.fresh("robocache")?;
         files::copy_sources(&sources, &package)?;

@@ -12,7 +12,7 @@ use crate::files;
 use crate::lcov::Coverage;
 use crate::llvm::Tools;
 use crate::process::{self, Outcome};
-use crate::python::{self, SOURCES, Venv};
+use crate::python::{self, Build, SOURCES, Venv};
 use crate::report::{Counts, Report};
 use crate::test;
 use crate::workspace::Workspace;
@@ -93,7 +93,7 @@ impl<'a> Run<'a> {
         report.step("venv", || {
             let venv = Venv::ensure(self.workspace)?;
             if !venv.has_extension(self.workspace) {
-                venv.build_extension(self.workspace)?;
+                venv.build_extension(self.workspace, Build::Incremental)?;
             }
             made = Some(venv);
             Ok(())

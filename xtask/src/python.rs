@@ -16,6 +16,13 @@ pub(crate) const EXTENSION_FILE: &str = if cfg!(windows) { "_core.pyd" } else { 
 const OLDEST: (u32, u32) = (3, 10);
 const CANDIDATES: [&str; 6] = ["python3", "python3.13", "python3.12", "python3.11", "python3.10", "python"];
 
+/// How the extension is built: soon after an edit, as all that is tested, or as it is shipped, to be measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Build {
+    Incremental,
+    Shipped,
+}
+
 /// An environment whose packages are known to be the pinned ones.
 #[derive(Debug)]
 pub(crate) struct Venv {
@@ -50,9 +57,13 @@ impl Venv {
     }
 
     /// Builds the extension with the shared release profile and links it into the environment.
-    pub(crate) fn build_extension(&self, workspace: &Workspace) -> Result<(), String> {
+    pub(crate) fn build_extension(&self, workspace: &Workspace, build: Build) -> Result<(), String> {
         let mut maturin = self.activated(workspace.command(self.bin("maturin")));
-        process::run_aside(maturin.args(["develop", "--release"]))
+        maturin.args(["develop", "--release"]);
+        if build == Build::Incremental {
+            maturin.args(["--config", "build.incremental=true"]);
+        }
+        process::run_aside(&mut maturin)
     }
 
     /// Whether an extension was linked into the environment before.
@@ -110,7 +121,7 @@ pub(crate) fn lab(workspace: &Workspace, args: &[String]) -> Result<Outcome, Str
         return Err(format!("lab: no '{name}'. There are: {}", scripts.join(", ")));
     }
     let venv = Venv::ensure(workspace)?;
-    venv.build_extension(workspace)?;
+    venv.build_extension(workspace, Build::Shipped)?;
     let script = Path::new("lab").join(format!("{name}.py"));
     pass_through(venv.python(workspace).arg(script).args(rest))
 }
@@ -118,7 +129,7 @@ pub(crate) fn lab(workspace: &Workspace, args: &[String]) -> Result<Outcome, Str
 /// `cargo xtask py [ARGS]`
 pub(crate) fn interpreter(workspace: &Workspace, args: &[String]) -> Result<Outcome, String> {
     let venv = Venv::ensure(workspace)?;
-    venv.build_extension(workspace)?;
+    venv.build_extension(workspace, Build::Incremental)?;
     pass_through(venv.python(workspace).args(args))
 }
 

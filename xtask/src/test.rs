@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::process::{self, Outcome};
-use crate::python::Venv;
+use crate::python::{Build, Venv};
 use crate::report::{Counts, Report};
 use crate::workspace::Workspace;
 
@@ -82,7 +82,7 @@ pub(crate) fn set_up_with(
         report.skip("extension");
         return None;
     };
-    report.step("extension", || venv.build_extension(workspace)).then_some(venv)
+    report.step("extension", || venv.build_extension(workspace, Build::Incremental)).then_some(venv)
 }
 
 /// The step `rust tests`, documentation tests included. Videos are decoded with the program of the
