@@ -34,7 +34,8 @@ pub(crate) fn run<'py, O: Op>(
 ///         one with a batch lives with the points. It is rounded to what the points compute in:
 ///         float32, or float64 for float64 points.
 ///     out: a tensor for the result; it must not overlap the inputs.
-///     device: None or where the data lives; "auto".
+///     device: None or where the data lives. Data on the host can be streamed through a GPU, a list of GPUs, or
+///         "auto", the first that works (docs/multi-gpu.md).
 ///     stream: a CUDA stream instead of the current one.
 ///     max_memory, chunk, progress: as in `resample`.
 ///
@@ -122,7 +123,8 @@ pub(crate) fn crop_box<'py>(
 ///     depth_scale: metres of one unit of depth, for all dtypes: 1.0 for depth in metres.
 ///     return_valid: also return `valid [B,H*W]`, False where the depth is 0, negative, NaN or infinite.
 ///     out: a tensor for the result, or `(out, valid)`.
-///     device: None or where the data lives; "auto".
+///     device: None or where the data lives. Data on the host can be streamed through a GPU, a list of GPUs, or
+///         "auto", the first that works (docs/multi-gpu.md).
 ///     stream: a CUDA stream instead of the current one.
 ///     max_memory, chunk, progress: as in `resample`.
 ///
@@ -174,7 +176,8 @@ pub(crate) fn unproject<'py>(
 ///     start: the first that is taken.
 ///     lengths: `[B]` int32 or int64, how many points of each row exist: at least k, and more than start.
 ///     out: a tensor for the result.
-///     device: None or where the data lives; "auto".
+///     device: None or where the data lives. Data on the host can be streamed through a GPU, a list of GPUs, or
+///         "auto", the first that works (docs/multi-gpu.md).
 ///     stream: a CUDA stream instead of the current one.
 ///     max_memory, chunk, progress: as in `resample`.
 ///     check: look for bad lengths. On the CPU they raise; on CUDA the row becomes -1, and the next call

@@ -35,7 +35,8 @@ use crate::{errors, options, output, torch_op};
 ///     out_dtype: a float dtype for the result instead of that of `values`.
 ///     return_valid: also return `valid [B,T]`, False outside the samples, in gaps and in padding.
 ///     out: a tensor for the result, or `(out, valid)`; it must not overlap the inputs.
-///     device: None or where the data lives; "auto".
+///     device: None or where the data lives. Data on the host can be streamed through a GPU, a list of GPUs, or
+///         "auto", the first that works (docs/multi-gpu.md).
 ///     stream: a CUDA stream (an integer handle or a torch stream) instead of the current one.
 ///     max_memory: bytes, a size like "2GiB", or "auto": the call runs in parts that take no more, with the same bits
 ///         (docs/memory.md). Where one row takes more, its targets are cut.

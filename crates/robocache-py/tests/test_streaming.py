@@ -151,14 +151,19 @@ def test_progress_tells_about_parts():
     code = """
 call = np.ones((6, 30, 1), np.float32), np.tile(np.arange(30), (6, 1)), np.tile(np.arange(3), (6, 1))
 told = []
-rc.resample(*call, device="cuda", chunk=1, progress=lambda *done: told.append(done))
+with rc.memory_profile() as profile:
+    rc.resample(*call, device="cuda", chunk=1, progress=lambda *done: told.append(done))
 print(told[-1], sorted(told) == told)
+(snapshot,) = profile.snapshots
+print(snapshot.device, snapshot.chunks, snapshot.bytes_in, snapshot.bytes_out)
 try:
     rc.resample(*call, device="cuda", chunk=1, progress=lambda *done: 1 / 0)
 except ZeroDivisionError:
     print("stopped")
 """
-    assert child(code) == ["(6, 6) True", "stopped"]
+    # Three parts are on the GPU at a time.
+    taken = f"cuda:0 6 {3 * 30 * 12 + 3 * 3 * 8} {3 * 3 * 4}"
+    assert child(code) == ["(6, 6) True", taken, "stopped"]
 
 
 def test_ctrl_c_ends_a_long_stream_in_half_a_second():
@@ -210,6 +215,45 @@ print(rc.resample(*call, device="cuda", chunk=6).shape)
     told, after = child("import ctypes\n" + code)
     assert told.startswith(("out_of_memory resample", "invalid_argument resample max_memory")), told
     assert after == "(6, 3, 1)"
+
+
+@needs_compiler
+def test_parts_are_smaller_where_there_is_less_memory_to_work_in():
+    """Data that lives on a GPU: only the memory to work in can be less."""
+    code = """
+points, features = rng.normal(size=(2, 8, 400, 3)).astype("f4")
+grid = {"origin": (-2, -2, -2), "voxel_size": 0.5, "shape": (8, 8, 8), "reduce": "mean"}
+want = rc.voxelize(points, features, **grid)
+asked, most = [], [1 << 40]
+
+def empty(shape, dtype):
+    if dtype == "uint8":
+        asked.append(shape[0])
+        if shape[0] > most[0]:
+            raise MemoryError("no room")
+    return Array(np.zeros(shape, dtype))
+
+pose_as_cupy(Array, empty)
+
+def call():
+    out = np.zeros(want.shape, "f4")
+    rc.voxelize(Array(points), Array(features), **grid, out=Array(out))
+    rc.synchronize()
+    return np.array_equal(out, want)
+
+print(call(), len(asked))
+most[0] = asked[0] // 3
+before = rc.metrics()["voxelize"]["chunks"]
+print(call(), len(asked), rc.metrics()["voxelize"]["chunks"] - before)
+most[0] = 1
+print(refused(call), len(asked) > 5)
+most[0] = 1 << 40
+print(call())
+"""
+    whole, parts, none, after = child(CALLS + code, **COMPUTES)
+    assert (whole, parts, after) == ("True 1", "True 4 4", "True")
+    assert none.startswith("out_of_memory voxelize workspace | voxelize: workspace: no room")
+    assert none.endswith("True")
 
 
 @pytest.mark.gpu

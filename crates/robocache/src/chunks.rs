@@ -321,9 +321,19 @@ impl Chunks {
         if streamed && way.chunk.is_none() {
             chunks = chunks.within_ring(op, gpu)?;
         }
-        let (needs, shared) = chunks.needs(op, gpu, chunks.division.largest())?;
-        let slots = slots.min(chunks.division.count() as u64);
-        Ok((chunks, shared + (needs.total() - shared) * slots))
+        let bytes = chunks.in_flight(op, gpu, slots)?.total();
+        Ok((chunks, bytes))
+    }
+
+    /// Bytes of so many parts at a time, or of all that there are.
+    pub(crate) fn in_flight<O: Op>(&self, op: &O, gpu: Option<&GpuInfo>, slots: u64) -> Result<Footprint> {
+        let (needs, shared) = self.needs(op, gpu, self.division.largest())?;
+        let slots = slots.min(self.division.count() as u64);
+        Ok(Footprint {
+            input: shared.saturating_add((needs.input - shared).saturating_mul(slots)),
+            output: needs.output.saturating_mul(slots),
+            temporary: needs.temporary.saturating_mul(slots),
+        })
     }
 
     /// In smaller parts yet, where these are so large that upload, work and download could not overlap.

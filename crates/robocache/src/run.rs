@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use crate::chunks::{Chunks, Cuts, Tensors, inputs_of};
+use crate::chunks::{Chunks, Cuts, IN_FLIGHT, Tensors, inputs_of};
 use crate::cpu;
 use crate::cuda::{self, Gpu, GpuInfo, Launcher, StreamHandle};
 use crate::metrics;
@@ -312,9 +312,19 @@ impl<O: Op> Prepared<'_, O> {
         let chunks = self.chunks.as_ref().map_or(1, |chunks| chunks.division.count());
         metrics::ran(self.op.name(), input.wrapping_add(output), chunks, began);
         if metrics::is_profiling() {
-            let bytes = Footprint { input, output, temporary };
-            metrics::record(self.op.name(), self.device, bytes, chunks, self.gpu.and_then(Gpu::free_bytes));
+            self.record(Footprint { input, output, temporary }, chunks);
         }
+    }
+
+    /// Records the memory of the call: of all of it, or of the parts that were on a GPU at a time.
+    #[cold]
+    fn record(&self, whole: Footprint, count: usize) {
+        let name = self.op.name();
+        let Some((gpu, chunks)) = self.through.first().zip(self.chunks.as_ref()) else {
+            return metrics::record(name, self.device, whole, count, self.gpu.and_then(Gpu::free_bytes));
+        };
+        let bytes = chunks.in_flight(self.op, Some(gpu.info()), IN_FLIGHT).unwrap_or(whole);
+        metrics::record(name, Device::Cuda(gpu.info().ordinal), bytes, count, gpu.free_bytes());
     }
 
     /// Runs the parts of the call one after the other, where its data lives.

@@ -105,7 +105,8 @@ def voxelize(
             occupied cells hold -1 as coordinates and 0 elsewhere; cells past the rows are left out, and
             `.count` tells how many there are.
         out: a row-major tensor for the grid, or a tuple for all results.
-        device: None or where the data lives; "auto".
+        device: None or where the data lives. Data on the host can be streamed through a GPU, a list of
+            GPUs, or "auto", the first that works (docs/multi-gpu.md).
         stream: a CUDA stream (an integer handle or a torch stream) instead of the current one.
         max_memory: bytes, a size like "2GiB", or "auto": the call runs in parts of the batch that take no more,
             with the same bits (docs/memory.md). A sparse grid is made in one part.
@@ -233,7 +234,8 @@ def crop_box(
         lengths: `[B]` int32 or int64, how many points of each row exist.
         compact: return the points instead of a mask. Waits once for their number.
         out: a tensor for the mask.
-        device: None or where the data lives; "auto".
+        device: None or where the data lives. Data on the host can be streamed through a GPU, a list of
+            GPUs, or "auto", the first that works (docs/multi-gpu.md).
         stream: a CUDA stream instead of the current one.
         max_memory, chunk, progress: as for `voxelize`; a mask is also cut within a row.
         check: look for bad lengths. On the CPU they raise; on CUDA the row counts as empty, and the

@@ -42,7 +42,8 @@ def convert(
             "rot6d": n = 6, the first two columns of R, one after the other (Zhou et al.).
             "rot6d_rows": n = 6, the first two rows of R (PyTorch3D, diffusion policy). In, both are
                 made orthonormal by Gram-Schmidt, the first keeping its direction.
-        device: None or where the data lives; "auto".
+        device: None or where the data lives. Data on the host can be streamed through a GPU, a list of
+            GPUs, or "auto", the first that works (docs/multi-gpu.md).
         stream: a CUDA stream instead of the current one.
         max_memory, chunk, progress: as for `resample`.
 
