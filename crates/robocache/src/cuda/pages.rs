@@ -129,8 +129,10 @@ mod tests {
         ] {
             let layout = Layout::strided(&shape, Some(&strides), DType::U16).unwrap();
             let place = data[start..].as_ptr().cast();
+            // SAFETY: the layouts of the table stay within the data.
             let view = unsafe { TensorRef::from_raw(place, DType::U16, Device::Cpu, layout) }.unwrap();
             let mut packed = vec![99u16; layout.count()];
+            // SAFETY: as long as the view has elements.
             unsafe { gather(&view, packed.as_mut_ptr().cast()) }.unwrap();
             let mut want = Vec::new();
             for flat in 0..layout.count() {
@@ -147,7 +149,9 @@ mod tests {
             }
             let mut back = vec![0u16; 24];
             let place = back[start..].as_mut_ptr().cast();
+            // SAFETY: as above.
             let mut view = unsafe { TensorMut::from_raw(place, DType::U16, Device::Cpu, layout) }.unwrap();
+            // SAFETY: as long as the view has elements.
             unsafe { scatter(packed.as_ptr().cast(), &mut view) }.unwrap();
             let mut whole = vec![0u16; 24];
             want.iter().for_each(|&value| whole[value as usize] = value);
@@ -160,6 +164,7 @@ mod tests {
         let data: Vec<u8> = (0..3 * TASK + 5).map(|index| (index % 251) as u8).collect();
         let view = TensorRef::from_slice(&data, &[data.len()]).unwrap();
         let mut packed = vec![0u8; data.len()];
+        // SAFETY: as long as the view.
         unsafe { gather(&view, packed.as_mut_ptr()) }.unwrap();
         assert!(packed == data);
     }
