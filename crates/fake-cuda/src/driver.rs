@@ -123,6 +123,7 @@ exported! {
     Context fn cuCtxSynchronize() {
         not_while_capturing()?;
         hang_if_asked();
+        state::run_copies(None);
         Ok(())
     }
 
@@ -143,6 +144,12 @@ exported! {
         Ok(())
     }
 
+    Context fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) {
+        *total = settings::number("FAKE_CUDA_MEMORY", 1 << 30);
+        *free = total.read().saturating_sub(state::used()?);
+        Ok(())
+    }
+
     Context fn cuMemFree_v2(pointer: u64) {
         state::free(pointer)
     }
@@ -155,6 +162,37 @@ exported! {
     Context fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) {
         not_while_capturing()?;
         state::copy(from, to as u64, bytes, from)
+    }
+
+    Context fn cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) {
+        not_while_capturing()?;
+        state::copy(from, to, bytes, to)
+    }
+
+    Context fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: Handle) {
+        state::copy_later(stream as usize, from as u64, to, bytes, to)
+    }
+
+    Context fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: Handle) {
+        state::copy_later(stream as usize, from, to as u64, bytes, from)
+    }
+
+    Context fn cuStreamCreate(stream: *mut Handle, _flags: c_uint) {
+        *stream = state::new_stream()? as Handle;
+        Ok(())
+    }
+
+    Context fn cuStreamDestroy_v2(stream: Handle) {
+        state::destroy_stream(stream as usize)
+    }
+
+    Context fn cuMemHostGetFlags(flags: *mut c_uint, pointer: *mut c_void) {
+        *flags = 0;
+        state::pinned(pointer as u64)
+    }
+
+    Context fn cuMemFreeHost(pointer: *mut c_void) {
+        state::free(pointer as u64)
     }
 
     Context fn cuModuleLoadData(module: *mut Handle, image: *const c_void) {
@@ -193,9 +231,10 @@ exported! {
         Ok(())
     }
 
-    Context fn cuStreamSynchronize(_stream: Handle) {
+    Context fn cuStreamSynchronize(stream: Handle) {
         not_while_capturing()?;
         hang_if_asked();
+        state::run_copies(Some(stream as usize));
         Ok(())
     }
 }
@@ -211,7 +250,7 @@ unsafe extern "C" fn cuLaunchKernel(
     threads_y: c_uint,
     threads_z: c_uint,
     shared: c_uint,
-    _stream: Handle,
+    stream: Handle,
     parameters: *mut *mut c_void,
     _extra: *mut *mut c_void,
 ) -> c_int {
@@ -223,6 +262,7 @@ unsafe extern "C" fn cuLaunchKernel(
         if blocks.contains(&0) || !fits || parameters.is_null() {
             return Err(INVALID_VALUE);
         }
+        state::run_copies(Some(stream as usize));
         let state::Launch { number, letter, computed_by } = state::launch(function as usize)?;
         if let Some(module) = computed_by {
             if [blocks_y, blocks_z, threads_y, threads_z] != [1; 4] {

@@ -30,6 +30,9 @@ struct Block {
     host: bool,
 }
 
+/// A copy that waits: from, to, bytes.
+type Copying = (u64, u64, usize);
+
 #[derive(Debug, Default)]
 struct State {
     /// The process that called `cuInit`.
@@ -42,6 +45,12 @@ struct State {
     /// The module of each function; handles as above.
     functions: Vec<usize>,
     launches: BTreeMap<usize, u64>,
+    /// The first pinned memory of each device, which the engine gets its letters in.
+    letters: BTreeMap<usize, u64>,
+    /// Streams that were made, with the device of each, and copies that wait there. These are made as late as they may be,
+    /// so that who does not wait sees what was there before.
+    streams: BTreeMap<usize, (usize, Vec<Copying>)>,
+    streams_made: usize,
 }
 
 static STATE: Mutex<Option<State>> = Mutex::new(None);
@@ -148,8 +157,17 @@ pub(crate) fn allocate(bytes: usize, host: bool) -> Outcome<u64> {
             return Err(OUT_OF_MEMORY);
         }
         state.blocks.insert(address, Block { bytes, device, host });
+        if host {
+            state.letters.entry(device).or_insert(address);
+        }
         Ok(address)
     })
+}
+
+/// Bytes that are allocated on the current device.
+pub(crate) fn used() -> Outcome<usize> {
+    let device = current_device()?;
+    Ok(with(|state| state.blocks.values().filter(|block| block.device == device).map(|block| block.bytes).sum()))
 }
 
 /// Aligned as the driver aligns.
@@ -179,6 +197,66 @@ pub(crate) unsafe fn copy(from: u64, to: u64, bytes: usize, device_side: u64) ->
         // SAFETY: one side was checked, the other is the caller's promise.
         unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) };
         Ok(())
+    })
+}
+
+/// A stream of the current device.
+pub(crate) fn new_stream() -> Outcome<usize> {
+    let device = current_device()?;
+    with(|state| {
+        state.streams_made += 1;
+        // Small numbers are names of the default stream.
+        let handle = 0x5000 + state.streams_made;
+        state.streams.insert(handle, (device, Vec::new()));
+        Ok(handle)
+    })
+}
+
+/// Its copies are made first.
+pub(crate) fn destroy_stream(handle: usize) -> Outcome {
+    run_copies(Some(handle));
+    with(|state| state.streams.remove(&handle).map(drop).ok_or(INVALID_HANDLE))
+}
+
+/// A copy that is made when the stream comes to it: with its next launch, or when somebody waits.
+pub(crate) fn copy_later(stream: usize, from: u64, to: u64, bytes: usize, device_side: u64) -> Outcome {
+    let device = current_device()?;
+    with(|state| {
+        let (start, block) = state.blocks.range(..=device_side).next_back().ok_or(INVALID_VALUE)?;
+        if device_side - start + bytes as u64 > block.bytes as u64 || block.device != device {
+            return Err(INVALID_VALUE);
+        }
+        let (owner, copies) = state.streams.get_mut(&stream).ok_or(INVALID_HANDLE)?;
+        if *owner != device {
+            return Err(INVALID_HANDLE);
+        }
+        copies.push((from, to, bytes));
+        Ok(())
+    })
+}
+
+/// Makes the copies of a stream, or of all streams of the current device.
+pub(crate) fn run_copies(stream: Option<usize>) {
+    let device = CURRENT.get();
+    let copies: Vec<_> = with(|state| {
+        let wanted = state.streams.iter_mut().filter(|(handle, (owner, _))| match stream {
+            Some(stream) => stream == **handle,
+            None => Some(*owner) == device,
+        });
+        wanted.flat_map(|(_, (_, copies))| std::mem::take(copies)).collect()
+    });
+    for (from, to, bytes) in copies {
+        // SAFETY: who queued the copy has promised that both sides stay until it is made.
+        unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) };
+    }
+}
+
+/// Whether an address is one of pinned memory.
+pub(crate) fn pinned(address: u64) -> Outcome {
+    with(|state| {
+        let block = state.blocks.range(..=address).next_back();
+        let inside = |(start, block): (&u64, &Block)| block.host && address - start < block.bytes as u64;
+        if block.is_some_and(inside) { Ok(()) } else { Err(INVALID_VALUE) }
     })
 }
 
@@ -232,7 +310,7 @@ pub(crate) fn launch(function: usize) -> Outcome<Launch> {
         }
         let number = state.launches.entry(device).or_default();
         *number += 1;
-        let pinned = state.blocks.iter().find(|(_, block)| block.host && block.device == device);
-        Ok(Launch { number: *number, letter: pinned.map(|(&address, _)| address), computed_by })
+        let letter = state.letters.get(&device).copied();
+        Ok(Launch { number: *number, letter, computed_by })
     })
 }

@@ -42,6 +42,7 @@ pub(crate) enum Command {
     Ingest(Ingest),
     Cache(Cache),
     Bench(Bench),
+    Plan(Plan),
 }
 
 impl Command {
@@ -339,6 +340,42 @@ pub(crate) struct CacheGc {
     /// The cache
     #[arg(value_name = "PATH")]
     pub(crate) path: PathBuf,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// Say what a call of an op takes, before anything runs
+///
+/// Bytes in, out and temporary, parts that it is cut into, time at the speed at which this machine
+/// moves bytes, and whether it fits. Nothing is computed.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  robocache plan resample batch=256 source=500 targets=250 dim=128 dtype=bf16
+  robocache plan voxelize batch=64 points=100000 shape=128,128,128 \\
+      --max-memory 2GiB            in parts of at most 2 GiB
+  robocache plan resample source=9 which sizes an op needs says the error
+
+Exit codes: 0 it fits, 1 it does not, 2 error.")]
+pub(crate) struct Plan {
+    /// The op, such as resample
+    #[arg(value_name = "OP")]
+    pub(crate) op: String,
+    /// Its sizes
+    #[arg(value_name = "NAME=VALUE")]
+    pub(crate) sizes: Vec<String>,
+    /// Where it runs: cpu, or cuda:N, which host data is streamed through
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    /// The data lives on the GPU already
+    #[arg(long)]
+    pub(crate) resident: bool,
+    /// What parts in flight may take: bytes, a size like 2GiB, or auto
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) max_memory: Option<String>,
+    /// Rows of a part
+    #[arg(long, value_name = "N")]
+    pub(crate) chunk: Option<std::num::NonZero<usize>>,
     #[command(flatten)]
     pub(crate) format: Format,
 }

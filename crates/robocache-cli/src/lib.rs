@@ -13,6 +13,7 @@ mod fold;
 mod ingest;
 mod inspect;
 mod output;
+mod plan;
 mod plot;
 mod progress;
 mod streams;
@@ -85,6 +86,7 @@ fn run(command: &Command) -> Result<Outcome> {
             }
             CacheCommand::Gc(raw) => finish(&cache::collect(&raw.path)?, raw.format.json),
         },
+        Command::Plan(raw) => finish(&plan::run(raw)?, raw.format.json),
         Command::Bench(raw) => {
             let options = bench::Options::resolve(raw);
             finish(&bench::run(&options)?, !options.bar)

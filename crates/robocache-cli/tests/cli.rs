@@ -168,6 +168,24 @@ fn doctor_shows_settings_and_those_that_do_nothing() {
 }
 
 #[test]
+fn plan_says_what_a_call_takes() {
+    let sizes = ["plan", "resample", "batch=256", "source=500", "targets=250", "dim=128", "dtype=bf16"];
+    let text = good(&sizes);
+    for part in
+        ["resample on cpu", "in         32.7 MiB", "out        15.6 MiB", "chunks     1,", "fits       yes, of "]
+    {
+        assert!(text.contains(part), "{part:?} is missing in\n{text}");
+    }
+    let report = json(&[&sizes[..], &["--max-memory", "16MiB", "--json"]].concat());
+    assert_eq!((&report["chunks"], &report["fits"]), (&4.into(), &true.into()), "{report}");
+    let output = run(&[&sizes[..], &["--max-memory", "1KiB"]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stdout(&output).ends_with("fits       no, of 1.0 KiB\n"), "{}", stdout(&output));
+    assert!(refused(&["plan", "resample", "batch"]).contains("resample takes batch=1 source targets dim"));
+    assert!(refused(&["plan", "resampel"]).contains("did you mean \"resample\"?"));
+}
+
+#[test]
 fn demo_aligns_every_stream_within_its_bound() {
     let text = good(&["demo", "--seconds", "5"]);
     for part in ["joints", "force", "hand", "gripper", "camera", "M values/s", "GB/s", "float32 seconds", "at 50 Hz"] {

@@ -23,7 +23,7 @@ impl Stream {
             return if given {
                 Err(Error::invalid("stream", "the data lives on the CPU, which has no streams"))
             } else {
-                Ok(Self { handle: 0, foreign: false })
+                Ok(Self::default())
             };
         };
         // Before torch is asked, whose words in a forked child would be about something else.
@@ -35,7 +35,7 @@ impl Stream {
             _ => current_cupy_stream(&data.object)?,
         };
         let Some(chosen) = chosen else {
-            return Ok(Self { handle: current, foreign: false });
+            return Ok(Self::new(current, false));
         };
         let handle = ["cuda_stream", "ptr"]
             .into_iter()
@@ -49,7 +49,7 @@ impl Stream {
         })?;
         // 1 is another name of the default stream, which torch knows as 0.
         let handle = if handle == 1 { 0 } else { handle };
-        Ok(Self { handle, foreign: handle != current })
+        Ok(Self::new(handle, handle != current))
     }
 
     /// Runs `allocate` with this stream as torch's current one: new memory must not be what earlier

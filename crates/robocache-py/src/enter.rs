@@ -18,6 +18,38 @@ pub(crate) fn engine<T: Send>(py: Python<'_>, work: impl FnOnce(&dyn Fn() -> boo
     engine_shared(py, |interrupt| work(interrupt))
 }
 
+/// As [`engine`] for work in parts. The second thing that the work is given tells Python how many of how many are done; a
+/// failure there stops the work.
+pub(crate) fn engine_in_parts<T: Send>(
+    py: Python<'_>,
+    told: Option<&Py<PyAny>>,
+    work: impl FnOnce(&dyn Fn() -> bool, Option<&dyn Fn(usize, usize)>) -> Result<T> + Send,
+) -> PyResult<T> {
+    let Some(told) = told else {
+        return engine(py, |interrupt| work(interrupt, None));
+    };
+    let failure = Mutex::new(None);
+    let result = engine(py, |interrupt| {
+        let has_failed =
+            || failure.lock().is_ok_and(|failure: std::sync::MutexGuard<'_, Option<PyErr>>| failure.is_some());
+        let tell = |done: usize, all: usize| {
+            if has_failed() {
+                return;
+            }
+            Python::attach(|py| {
+                if let (Err(error), Ok(mut failure)) = (told.call1(py, (done, all)), failure.lock()) {
+                    *failure = Some(error);
+                }
+            });
+        };
+        work(&|| has_failed() || interrupt(), Some(&tell))
+    });
+    match failure.into_inner().ok().flatten() {
+        Some(failure) => Err(failure),
+        None => result,
+    }
+}
+
 /// As [`engine`], with a question that helping threads can ask too.
 pub(crate) fn engine_shared<T: Send>(
     py: Python<'_>,

@@ -64,6 +64,12 @@ pub(crate) fn from_python(py: Python<'_>, kind: ErrorKind, argument: &'static st
     Error::new(kind, first).argument(argument)
 }
 
+/// Whether the exception says that memory ran out, on a GPU too: torch has a class for that.
+pub(crate) fn is_any_out_of_memory(py: Python<'_>, error: &PyErr) -> bool {
+    let of_torch = || error.get_type(py).name().is_ok_and(|name| name.to_string_lossy() == "OutOfMemoryError");
+    is_out_of_memory(py, error) || of_torch()
+}
+
 /// Whether the exception says that memory ran out on the host. torch's CPU allocator raises a
 /// plain `RuntimeError`.
 pub(crate) fn is_out_of_memory(py: Python<'_>, error: &PyErr) -> bool {

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use robocache::ops::Fuse;
 use robocache::ops::fuse::{MOST_STREAMS, Stream as EngineStream, label};
-use robocache::{Context, DType, Device, Error, ErrorKind, Op, Result, ensure, prepare};
+use robocache::{DType, Device, Error, ErrorKind, Op, Result, ensure, prepare};
 
 use crate::input::Inputs;
 use crate::resample::{ScaleInput, extrapolate_of, method_of};
@@ -116,7 +116,7 @@ fn part<'a, 'py>(parts: &'a Bound<'py, PyTuple>, index: usize) -> Option<Borrowe
 ///     return_age: also return `age [B,T,N]` float32, the seconds since the newest sample at or
 ///         before the target; NaN before the first sample and for missing streams.
 ///     out: a tensor for the result, or a tuple of all results.
-///     device, stream, max_memory, check: as in `resample`.
+///     device, stream, max_memory, chunk, progress, check: as in `resample`.
 ///
 /// A missing modality, `Stream(None, dim=6)`, gives zeros that are not valid.
 ///
@@ -128,9 +128,9 @@ fn part<'a, 'py>(parts: &'a Bound<'py, PyTuple>, index: usize) -> Option<Borrowe
 #[pyfunction]
 // As in `resample`: `_ops.py` calls it by position.
 #[pyo3(signature = (streams, targets, out_dtype=None, extrapolate=None, target_lengths=None, return_valid=None,
-    return_age=None, out=None, device=None, stream=None, max_memory=None, check=None),
+    return_age=None, out=None, device=None, stream=None, max_memory=None, chunk=None, progress=None, check=None),
     text_signature = "(streams, targets, *, out_dtype=None, extrapolate='clamp', target_lengths=None, \
-    return_valid=False, return_age=False, out=None, device=None, stream=None, max_memory=None, check=True)")]
+    return_valid=False, return_age=False, out=None, device=None, stream=None, max_memory=None, chunk=None, progress=None, check=True)")]
 #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn fuse<'py>(
     streams: &Bound<'py, PyAny>,
@@ -144,6 +144,8 @@ pub(crate) fn fuse<'py>(
     device: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
     max_memory: Option<&Bound<'py, PyAny>>,
+    chunk: Option<&Bound<'py, PyAny>>,
+    progress: Option<&Bound<'py, PyAny>>,
     check: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = targets.py();
@@ -177,8 +179,7 @@ pub(crate) fn fuse<'py>(
     }
     let first = inputs.get(FIRST);
     let read = || -> Result<_> {
-        options::budget(max_memory)?;
-        options::device(device, first.device())?;
+        gpu_stream.go(options::way([device, max_memory, chunk, progress], first.device())?);
         Ok((
             extrapolate_of(extrapolate)?,
             options::dtype("out_dtype", out_dtype)?,
@@ -198,13 +199,13 @@ pub(crate) fn fuse<'py>(
         return_age,
         check,
     };
-    let context = Context { stream: gpu_stream.handle, ..Context::default() };
+    let context = gpu_stream.context();
     // Large, and `map_err` would copy it.
-    let prepared = match prepare(&op, &context) {
+    let mut prepared = match prepare(&op, &context) {
         Ok(prepared) => prepared,
         Err(error) => return Err(fail(error)),
     };
-    let results = output::run(&prepared, first, out, &gpu_stream)?;
+    let results = output::run(&mut prepared, first, out, &gpu_stream)?;
     gpu_stream.keep_alive(inputs.iter())?;
     Ok(match &results[..] {
         [] => py.None().into_bound(py),

@@ -12,7 +12,8 @@ use crate::{errors, options, torch_op};
 
 /// Poses of links.
 #[pyfunction]
-#[pyo3(signature = (q, robot, places, single, *, out=None, device=None, stream=None))]
+#[pyo3(signature = (q, robot, places, single, *, out=None, device=None, stream=None, max_memory=None, chunk=None, progress=None))]
+#[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn fk<'py>(
     q: &Bound<'py, PyAny>,
     robot: &str,
@@ -21,13 +22,17 @@ pub(crate) fn fk<'py>(
     out: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
+    max_memory: Option<&Bound<'py, PyAny>>,
+    chunk: Option<&Bound<'py, PyAny>>,
+    progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    forward(q, robot, &places, single, [true, false], out, device, stream)
+    forward(q, robot, &places, single, [true, false], out, [device, stream, max_memory, chunk, progress])
 }
 
 /// Jacobians of links.
 #[pyfunction]
-#[pyo3(signature = (q, robot, places, single, *, out=None, device=None, stream=None))]
+#[pyo3(signature = (q, robot, places, single, *, out=None, device=None, stream=None, max_memory=None, chunk=None, progress=None))]
+#[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn jacobian<'py>(
     q: &Bound<'py, PyAny>,
     robot: &str,
@@ -36,13 +41,17 @@ pub(crate) fn jacobian<'py>(
     out: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
+    max_memory: Option<&Bound<'py, PyAny>>,
+    chunk: Option<&Bound<'py, PyAny>>,
+    progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    forward(q, robot, &places, single, [false, true], out, device, stream)
+    forward(q, robot, &places, single, [false, true], out, [device, stream, max_memory, chunk, progress])
 }
 
 /// Poses and Jacobians of links.
 #[pyfunction]
-#[pyo3(signature = (q, robot, places, single, *, out=None, device=None, stream=None))]
+#[pyo3(signature = (q, robot, places, single, *, out=None, device=None, stream=None, max_memory=None, chunk=None, progress=None))]
+#[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn fk_jacobian<'py>(
     q: &Bound<'py, PyAny>,
     robot: &str,
@@ -51,8 +60,11 @@ pub(crate) fn fk_jacobian<'py>(
     out: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
+    max_memory: Option<&Bound<'py, PyAny>>,
+    chunk: Option<&Bound<'py, PyAny>>,
+    progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    forward(q, robot, &places, single, [true, true], out, device, stream)
+    forward(q, robot, &places, single, [true, true], out, [device, stream, max_memory, chunk, progress])
 }
 
 /// How many positions the robot with a key takes.
@@ -62,7 +74,6 @@ pub(crate) fn robot_joints(py: Python<'_>, robot: &str) -> PyResult<usize> {
     Ok(robot.joint_names().len())
 }
 
-#[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 fn forward<'py>(
     q: &Bound<'py, PyAny>,
     robot: &str,
@@ -70,8 +81,7 @@ fn forward<'py>(
     single: bool,
     [pose, jacobian]: [bool; 2],
     out: Option<&Bound<'py, PyAny>>,
-    device: Option<&Bound<'py, PyAny>>,
-    stream: Option<&Bound<'py, PyAny>>,
+    [device, stream, max_memory, chunk, progress]: [Option<&Bound<'py, PyAny>>; 5],
 ) -> PyResult<Bound<'py, PyAny>> {
     if let Some(unseen) = torch_op::must_see(q, [out])? {
         return Ok(unseen);
@@ -81,7 +91,7 @@ fn forward<'py>(
     let fail = |error: Error| errors::to_python(py, &error.op(name));
     let q = Input::new("q", q).map_err(fail)?;
     let stream = Stream::of(&q, stream).map_err(fail)?;
-    options::device(device, q.device()).map_err(fail)?;
+    stream.go(options::way([device, max_memory, chunk, progress], q.device()).map_err(fail)?);
     let chain = chain_of(robot, places).map_err(fail)?;
     let op = Forward { q: *q.view(), chain: &chain, pose, jacobian, single };
     run(&op, &q, &[Some(&q)], out, &stream)
@@ -114,7 +124,7 @@ pub(crate) fn fk_backward<'py>(
 
 /// Joint velocities that move a link with a twist.
 #[pyfunction]
-#[pyo3(signature = (q, twist, robot, places, damping, *, out=None, device=None, stream=None))]
+#[pyo3(signature = (q, twist, robot, places, damping, *, out=None, device=None, stream=None, max_memory=None, chunk=None, progress=None))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn joint_velocity<'py>(
     q: &Bound<'py, PyAny>,
@@ -125,6 +135,9 @@ pub(crate) fn joint_velocity<'py>(
     out: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
+    max_memory: Option<&Bound<'py, PyAny>>,
+    chunk: Option<&Bound<'py, PyAny>>,
+    progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     if let Some(unseen) = torch_op::must_see(q, [Some(twist), out])? {
         return Ok(unseen);
@@ -135,7 +148,7 @@ pub(crate) fn joint_velocity<'py>(
     let stream = Stream::of(&q, stream).map_err(fail)?;
     let twist = Input::on_stream("twist", twist, &stream).map_err(fail)?;
     let build = || -> Result<_> {
-        options::device(device, q.device())?;
+        stream.go(options::way([device, max_memory, chunk, progress], q.device())?);
         Ok((chain_of(robot, &places)?, options::number("damping", damping)?))
     };
     let (chain, damping) = build().map_err(fail)?;
@@ -146,7 +159,7 @@ pub(crate) fn joint_velocity<'py>(
 /// Joint positions that bring a link to poses: positions, whether they do, two errors, steps.
 #[pyfunction]
 #[pyo3(signature = (pose, q0, robot, places, position_tol, rotation_tol, max_iterations, seeds, limits, *, out=None,
-    device=None, stream=None))]
+    device=None, stream=None, max_memory=None, chunk=None, progress=None))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn ik<'py>(
     pose: &Bound<'py, PyAny>,
@@ -161,6 +174,9 @@ pub(crate) fn ik<'py>(
     out: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
+    max_memory: Option<&Bound<'py, PyAny>>,
+    chunk: Option<&Bound<'py, PyAny>>,
+    progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     if let Some(unseen) = torch_op::must_see(pose, [q0, out])? {
         return Ok(unseen);
@@ -174,7 +190,7 @@ pub(crate) fn ik<'py>(
     let count =
         |argument, value| -> Result<u32> { Ok(u32::try_from(options::whole(argument, value, 1)?).unwrap_or(u32::MAX)) };
     let build = || -> Result<_> {
-        options::device(device, pose.device())?;
+        stream.go(options::way([device, max_memory, chunk, progress], pose.device())?);
         Ok(InverseKinematics {
             pose: *pose.view(),
             q0: q0.as_ref().map(|q0| *q0.view()),

@@ -13,6 +13,7 @@ mod input;
 mod kinematics;
 mod loader;
 mod numpy;
+mod observe;
 mod options;
 mod output;
 mod points;
@@ -50,6 +51,7 @@ fn did_you_mean(given: &Bound<'_, PyString>, known: Vec<String>) -> String {
 
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    observe::bridge_log();
     module.add("__version__", robocache::VERSION)?;
     let dtypes = DType::ALL.iter().map(|dtype| dtype.name()).collect::<Vec<_>>();
     module.add("DTYPES", PyTuple::new(module.py(), dtypes)?)?;
@@ -85,6 +87,11 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(cache::ingest_dataset, module)?)?;
     module.add_function(wrap_pyfunction!(cuda::synchronize, module)?)?;
     module.add_function(wrap_pyfunction!(cuda::warmup, module)?)?;
+    module.add_function(wrap_pyfunction!(observe::call_counts, module)?)?;
+    module.add_function(wrap_pyfunction!(observe::device_memory, module)?)?;
+    module.add_function(wrap_pyfunction!(observe::plan_call, module)?)?;
+    module.add_function(wrap_pyfunction!(observe::watch_calls, module)?)?;
+    module.add_class::<observe::MemoryRecorder>()?;
     module.add_class::<cache::Cache>()?;
     module.add_class::<cache::CacheEpisode>()?;
     module.add_class::<cache::CacheEpisodes>()?;

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyInt, PyList, PyString, PyTuple};
 use robocache::ops::Number;
-use robocache::plan::Budget;
+use robocache::plan::{Budget, Way};
 use robocache::{DType, Device, Error, ErrorKind, Result, did_you_mean};
+
+use crate::stream::Going;
 
 /// Whether an object is a switch, which is no number: one of Python's or of NumPy's, also in an array or a tensor.
 fn is_switch(value: &Bound<'_, PyAny>) -> bool {
@@ -158,8 +160,39 @@ pub(crate) fn choice<T: std::str::FromStr<Err = Error>>(
     }
 }
 
-/// Checks `max_memory`. Data that lives where it is computed is not copied in chunks, so there
-/// is nothing to bound yet.
+/// Reads `device`, `max_memory`, `chunk` and `progress`; none where all is as always.
+pub(crate) fn way(
+    [device, max_memory, chunk, progress]: [Option<&Bound<'_, PyAny>>; 4],
+    data: Device,
+) -> Result<Option<Box<Going>>> {
+    if device.or(max_memory).or(chunk).or(progress).is_none() {
+        return Ok(None);
+    }
+    let (devices, fallback) = devices(device, data)?;
+    let budget = budget(max_memory)?;
+    let chunk = chunk.map(|chunk| whole("chunk", chunk, 1)).transpose()?;
+    let progress = progress.map(|told| progress_of(told)).transpose()?.flatten();
+    let is_plain = devices.is_empty() && budget.is_none() && chunk.is_none() && progress.is_none() && !fallback;
+    Ok((!is_plain).then(|| Box::new(Going { way: Way { devices, budget, chunk, fallback }, progress })))
+}
+
+/// Reads `progress`: a function of how many of how many parts are done, or a switch for a bar.
+fn progress_of(value: &Bound<'_, PyAny>) -> Result<Option<Py<PyAny>>> {
+    let refused = || Error::invalid("progress", format!("expected True or a function, got {}", type_name(value)));
+    if let Ok(on) = value.extract::<bool>() {
+        let made = || value.py().import("robocache._progress")?.getattr("bar")?.call0();
+        return if on {
+            made()
+                .map(|bar| Some(bar.unbind()))
+                .map_err(|error| crate::errors::from_python(value.py(), ErrorKind::Unsupported, "progress", &error))
+        } else {
+            Ok(None)
+        };
+    }
+    if value.is_callable() { Ok(Some(value.clone().unbind())) } else { Err(refused()) }
+}
+
+/// Reads `max_memory`.
 pub(crate) fn budget(value: Option<&Bound<'_, PyAny>>) -> Result<Option<Budget>> {
     let Some(value) = value else {
         return Ok(None);
@@ -174,58 +207,89 @@ pub(crate) fn budget(value: Option<&Bound<'_, PyAny>>) -> Result<Option<Budget>>
     text.parse().map(Some)
 }
 
-/// Checks `device` against the device where the data lives.
-pub(crate) fn device(value: Option<&Bound<'_, PyAny>>, data: Device) -> Result<()> {
+/// The GPUs that `device` names, for a plan.
+pub(crate) fn gpus(value: Option<&Bound<'_, PyAny>>) -> Result<Vec<u32>> {
+    let Some(value) = value else { return Ok(Vec::new()) };
+    let one = |value: Bound<'_, PyAny>| {
+        let text = value.str().map(|text| text.to_string_lossy().into_owned()).unwrap_or_default();
+        match text.parse()? {
+            Device::Cpu => Ok(None),
+            Device::Cuda(ordinal) => Ok(Some(ordinal)),
+        }
+    };
+    if !value.is_instance_of::<PyList>() && !value.is_instance_of::<PyTuple>() {
+        return one(value.clone()).map(|gpu| gpu.into_iter().collect());
+    }
+    let items = value.try_iter().map_err(|_| Error::invalid("device", "expected a device or a list of some"))?;
+    items.flatten().filter_map(|item| one(item).transpose()).collect()
+}
+
+/// The GPUs that data on the host is streamed through, by `device`, and whether the CPU stands in for one; none where the
+/// call runs where the data lives.
+fn devices(value: Option<&Bound<'_, PyAny>>, data: Device) -> Result<(Vec<u32>, bool)> {
     let Some(value) = value else {
-        return Ok(());
+        return Ok((Vec::new(), false));
     };
     let is_list = |value: &Bound<'_, PyAny>| value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>();
-    let only = if is_list(value) { only_device(value)? } else { value.clone() };
-    let value = &only;
-    if value.is_none() || is_list(value) {
-        return Err(Error::invalid("device", format!("expected devices in a list, got {}", type_name(value))));
-    }
-    let text = value.str().map(|text| text.to_string_lossy().into_owned()).unwrap_or_default();
-    if text == "auto" {
-        if data == Device::Cpu {
-            warn_once_about_the_cpu(value.py());
+    let mut names = Vec::new();
+    let mut add = |value: &Bound<'_, PyAny>| {
+        if value.is_none() || is_list(value) {
+            return Err(Error::invalid("device", format!("expected devices in a list, got {}", type_name(value))));
         }
-        return Ok(());
+        let text = value.str().map(|text| text.to_string_lossy().into_owned()).unwrap_or_default();
+        // As one text a list comes through torch.
+        names.extend(text.split(',').map(str::to_owned));
+        Ok(())
+    };
+    if is_list(value) {
+        let items = value.try_iter().map_err(|_| Error::invalid("device", "expected a device or a list of some"))?;
+        items.flatten().try_for_each(|item| add(&item))?;
+    } else {
+        add(value)?;
     }
-    if text == "cuda" && data != Device::Cpu {
-        return Ok(());
-    }
-    let wanted: Device = text.parse()?;
-    match (wanted, data) {
-        (wanted, data) if wanted == data => Ok(()),
-        (Device::Cuda(ordinal), Device::Cpu) => {
-            let error = no_gpu(value.py()).map_or_else(
-                || {
-                    let count = robocache::cuda::probe().map_or(0, |gpus| gpus.len());
-                    if ordinal as usize >= count {
-                        return Error::invalid("device", format!("{wanted} does not exist; there are {count} GPUs"));
-                    }
-                    let text = "the data lives on the CPU, and streaming it through a GPU is not implemented yet";
-                    Error::new(ErrorKind::Unsupported, format!("{text}; move the tensors to {wanted} first"))
-                },
-                |reason| Error::new(ErrorKind::NoDevice, format!("{wanted} is not usable: {reason}")),
-            );
-            Err(error.argument("device"))
-        }
-        _ => Err(Error::invalid("device", format!("the data lives on {data}, so it cannot run on {wanted}"))),
+    match &names[..] {
+        [] => Err(Error::invalid("device", "expected a device or a list of some, got an empty list")),
+        [name] if name == "auto" => Ok(if data == Device::Cpu { gpu_or_cpu(value.py()) } else { (Vec::new(), false) }),
+        [name] if name == "cuda" && data != Device::Cpu => Ok((Vec::new(), false)),
+        [name] if name.parse::<Device>()? == data => Ok((Vec::new(), false)),
+        _ => Ok((names.iter().map(|name| gpu_for(value.py(), name, data)).collect::<Result<_>>()?, false)),
     }
 }
 
-/// The device of a list of one.
-fn only_device<'py>(list: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-    if list.len().unwrap_or(0) > 1 {
-        return Err(match no_gpu(list.py()) {
-            Some(reason) => Error::new(ErrorKind::NoDevice, format!("no GPU is usable: {reason}")),
-            None => Error::new(ErrorKind::Unsupported, "several devices are not implemented yet; pass one"),
-        }
-        .argument("device"));
+/// A GPU for data on the host.
+fn gpu_for(py: Python<'_>, name: &str, data: Device) -> Result<u32> {
+    let wanted: Device = name.parse()?;
+    let Device::Cuda(ordinal) = wanted else {
+        let text = match data {
+            Device::Cpu => "the CPU cannot be one of several devices".to_owned(),
+            data => format!("the data lives on {data}, so it cannot run on {wanted}"),
+        };
+        return Err(Error::invalid("device", text));
+    };
+    if data != Device::Cpu {
+        let text = format!("the data lives on {data}, so it cannot run on {wanted}");
+        return Err(Error::invalid("device", text));
     }
-    list.get_item(0).map_err(|_| Error::invalid("device", "expected a device or a list of some, got an empty list"))
+    if let Some(reason) = no_gpu(py) {
+        let error = Error::new(ErrorKind::NoDevice, format!("{wanted} is not usable: {reason}"));
+        return Err(error.argument("device"));
+    }
+    let count = robocache::cuda::probe().map_or(0, |gpus| gpus.len());
+    if ordinal as usize >= count {
+        return Err(Error::invalid("device", format!("{wanted} does not exist; there are {count} GPUs")));
+    }
+    Ok(ordinal)
+}
+
+/// What `device="auto"` means for data on the host: the first GPU that works, else the CPU.
+fn gpu_or_cpu(py: Python<'_>) -> (Vec<u32>, bool) {
+    if let Some(reason) = no_gpu(py) {
+        warn_once_about_the_cpu(&reason);
+        return (Vec::new(), true);
+    }
+    let works = |gpu: &robocache::cuda::GpuInfo| gpu.refusal.is_none();
+    let gpus = robocache::cuda::probe().unwrap_or_default();
+    (gpus.iter().find(|gpu| works(gpu)).map(|gpu| gpu.ordinal).into_iter().collect(), false)
 }
 
 /// Why there is no GPU, if there is none.
@@ -240,17 +304,10 @@ fn no_gpu(py: Python<'_>) -> Option<String> {
     }
 }
 
-fn warn_once_about_the_cpu(py: Python<'_>) {
+fn warn_once_about_the_cpu(reason: &str) {
     static WARNED: AtomicBool = AtomicBool::new(false);
     if !WARNED.swap(true, Ordering::Relaxed) {
-        let reason =
-            no_gpu(py).unwrap_or_else(|| "streaming host data through a GPU is not implemented yet".to_owned());
-        let message = format!("device=\"auto\": computing on the CPU: {reason}");
-        // A warning that cannot be logged must not fail the call.
-        let _ = py
-            .import("logging")
-            .and_then(|logging| logging.call_method1("getLogger", ("robocache",)))
-            .and_then(|logger| logger.call_method1("warning", (message,)));
+        log::warn!("device=\"auto\": computing on the CPU: {reason}");
     }
 }
 

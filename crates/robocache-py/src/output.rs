@@ -9,52 +9,60 @@ use crate::cuda;
 use crate::input::{Framework, Input, Inputs};
 use crate::stream::Stream;
 use crate::torch::Torch;
-use crate::{array, enter, errors, numpy};
+use crate::{array, enter, errors, numpy, observe};
 
 /// Allocates what `prepared` asks for like `like`, or takes the caller's `out`, runs the op
 /// without the interpreter, and returns the results.
 pub(crate) fn run<'py, O: Op>(
-    prepared: &Prepared<'_, O>,
+    prepared: &mut Prepared<'_, O>,
     like: &Input<'py>,
     out: Option<&Bound<'py, PyAny>>,
     stream: &Stream,
 ) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let py = like.object.py();
-    let fail = |error: Error| errors::to_python(py, &error.op(prepared.name()));
-    let specs = prepared.outputs();
-    let results = specs.iter().filter(|spec| !spec.temporary).count();
-    check_number(out, &specs[..results]).map_err(fail)?;
-    let mut outputs = Inputs::with_room_for(specs.len());
-    for (index, spec) in specs.iter().enumerate() {
+    let (name, device) = (prepared.name(), prepared.device());
+    let fail = |error: Error| errors::to_python(py, &error.op(name));
+    let count = prepared.outputs().len();
+    let results = prepared.outputs().iter().filter(|spec| !spec.temporary).count();
+    check_number(out, &prepared.outputs()[..results]).map_err(fail)?;
+    let mut outputs = Inputs::with_room_for(count);
+    for index in 0..count {
+        let mut spec = prepared.outputs()[index];
         if let Some(object) = given(out, index) {
             outputs.add(spec.name, &object, Some(stream)).map_err(fail)?;
             continue;
         }
-        let device = prepared.device();
-        let (object, zeroed) = match in_kept_memory(py, spec, like, device) {
-            Some(made) => made,
-            None => {
-                let made =
-                    stream.during(like, || allocate(py, prepared.name(), spec, like, device)).map_err(|error| {
-                        if errors::is_out_of_memory(py, &error) {
-                            fail(errors::from_python(py, ErrorKind::OutOfMemory, spec.name, &error))
-                        } else {
-                            error
-                        }
-                    })?;
-                (made, false)
+        let (object, zeroed) = loop {
+            if let Some(made) = in_kept_memory(py, &spec, like, device) {
+                break made;
             }
+            let error = match stream.during(like, || allocate(py, name, &spec, like, device)) {
+                Ok(made) => break (made, false),
+                Err(error) => error,
+            };
+            // Smaller parts work in less memory.
+            if spec.temporary && errors::is_any_out_of_memory(py, &error) && prepared.halve().map_err(fail)? {
+                spec = prepared.outputs()[index];
+                continue;
+            }
+            return Err(if errors::is_out_of_memory(py, &error) {
+                fail(errors::from_python(py, ErrorKind::OutOfMemory, spec.name, &error))
+            } else {
+                error
+            });
         };
         outputs.add_fresh(spec.name, object, zeroed).map_err(fail)?;
     }
     let mut views = outputs.views_mut().map_err(fail)?;
     let handle = stream.handle;
+    let _range = observe::Range::of(py, name);
     if cuda::is_warming_up() {
         // What comes back holds nothing; ops that are made of several go on with it.
         enter::engine(py, |_| prepared.warm_up(&mut views))?;
     } else {
-        enter::engine(py, |interrupt| {
-            prepared.run(&mut views, &Context { interrupt: Some(interrupt), stream: handle })
+        enter::engine_in_parts(py, stream.progress(), |interrupt, progress| {
+            let context = Context { interrupt: Some(interrupt), progress, stream: handle, way: None };
+            prepared.run(&mut views, &context)
         })?;
     }
     drop(views);

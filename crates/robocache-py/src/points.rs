@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use robocache::ops::{CropBox, FarthestPoints, TransformPoints, Unproject};
-use robocache::{Context, Error, Op, Result, prepare};
+use robocache::{Error, Op, Result, prepare};
 
 use crate::input::Input;
 use crate::source::{Images, small, small_input};
@@ -19,9 +19,8 @@ pub(crate) fn run<'py, O: Op>(
     stream: &Stream,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = like.object.py();
-    let context = Context { stream: stream.handle, ..Context::default() };
-    let prepared = prepare(op, &context).map_err(|error| errors::to_python(py, &error))?;
-    let results = output::run(&prepared, like, out, stream)?;
+    let mut prepared = prepare(op, &stream.context()).map_err(|error| errors::to_python(py, &error))?;
+    let results = output::run(&mut prepared, like, out, stream)?;
     stream.keep_alive(inputs.iter().copied().flatten())?;
     one_or_tuple(py, results)
 }
@@ -35,20 +34,26 @@ pub(crate) fn run<'py, O: Op>(
 ///         one with a batch lives with the points. It is rounded to what the points compute in:
 ///         float32, or float64 for float64 points.
 ///     out: a tensor for the result; it must not overlap the inputs.
-///     device: None or where the data lives; "auto".
+///     device: None or where the data lives. Data on the host can be streamed through a GPU, a list of GPUs, or
+///         "auto", the first that works (docs/multi-gpu.md).
 ///     stream: a CUDA stream instead of the current one.
+///     max_memory, chunk, progress: as in `resample`.
 ///
 /// Returns:
 ///     `[B,N,3]` or `[N,3]` in the framework and dtype of `points`: the same bits on CPU and GPU. There are
 ///     no gradients.
 #[pyfunction]
-#[pyo3(signature = (points, pose, *, out=None, device=None, stream=None))]
+#[pyo3(signature = (points, pose, *, out=None, device=None, stream=None, max_memory=None, chunk=None, progress=None))]
+#[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn transform_points<'py>(
     points: &Bound<'py, PyAny>,
     pose: &Bound<'py, PyAny>,
     out: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
+    max_memory: Option<&Bound<'py, PyAny>>,
+    chunk: Option<&Bound<'py, PyAny>>,
+    progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     if let Some(unseen) = torch_op::must_see(points, [Some(pose), out])? {
         return Ok(unseen);
@@ -59,7 +64,7 @@ pub(crate) fn transform_points<'py>(
     let stream = Stream::of(&points, stream).map_err(fail)?;
     let pose = small_input("pose", pose, &stream).map_err(fail)?;
     let build = || -> Result<_> {
-        options::device(device, points.device())?;
+        stream.go(options::way([device, max_memory, chunk, progress], points.device())?);
         Ok(TransformPoints { points: *points.view(), pose: small(&pose, points.device()) })
     };
     let op = build().map_err(fail)?;
@@ -68,8 +73,8 @@ pub(crate) fn transform_points<'py>(
 
 /// The mask of `robocache.crop_box`, or with `compact` `(points, index, kept)` of full length.
 #[pyfunction]
-#[pyo3(signature = (points, low, high, *, lengths=None, compact=None, out=None, device=None, stream=None, check=None),
-    text_signature = "(points, low, high, *, lengths=None, compact=False, out=None, device=None, stream=None, \
+#[pyo3(signature = (points, low, high, *, lengths=None, compact=None, out=None, device=None, stream=None, max_memory=None, chunk=None, progress=None, check=None),
+    text_signature = "(points, low, high, *, lengths=None, compact=False, out=None, device=None, stream=None, max_memory=None, chunk=None, progress=None, \
     check=True)")]
 #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn crop_box<'py>(
@@ -81,6 +86,9 @@ pub(crate) fn crop_box<'py>(
     out: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
+    max_memory: Option<&Bound<'py, PyAny>>,
+    chunk: Option<&Bound<'py, PyAny>>,
+    progress: Option<&Bound<'py, PyAny>>,
     check: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = points.py();
@@ -89,7 +97,7 @@ pub(crate) fn crop_box<'py>(
     let stream = Stream::of(&points, stream).map_err(fail)?;
     let lengths = Input::optional("lengths", lengths, &stream).map_err(fail)?;
     let build = || -> Result<_> {
-        options::device(device, points.device())?;
+        stream.go(options::way([device, max_memory, chunk, progress], points.device())?);
         Ok(CropBox {
             points: *points.view(),
             low: options::three_numbers("low", low, false)?,
@@ -115,8 +123,10 @@ pub(crate) fn crop_box<'py>(
 ///     depth_scale: metres of one unit of depth, for all dtypes: 1.0 for depth in metres.
 ///     return_valid: also return `valid [B,H*W]`, False where the depth is 0, negative, NaN or infinite.
 ///     out: a tensor for the result, or `(out, valid)`.
-///     device: None or where the data lives; "auto".
+///     device: None or where the data lives. Data on the host can be streamed through a GPU, a list of GPUs, or
+///         "auto", the first that works (docs/multi-gpu.md).
 ///     stream: a CUDA stream instead of the current one.
+///     max_memory, chunk, progress: as in `resample`.
 ///
 /// Intrinsics and extrinsics without a batch may be anything on the host.
 ///
@@ -125,9 +135,9 @@ pub(crate) fn crop_box<'py>(
 ///     `voxelize` and `crop_box` drop those.
 #[pyfunction]
 #[pyo3(signature = (depth, intrinsics, extrinsics=None, depth_scale=None, *, return_valid=None, out=None,
-    device=None, stream=None),
+    device=None, stream=None, max_memory=None, chunk=None, progress=None),
     text_signature = "(depth, intrinsics, extrinsics=None, depth_scale=0.001, *, return_valid=False, out=None, \
-    device=None, stream=None)")]
+    device=None, stream=None, max_memory=None, chunk=None, progress=None)")]
 #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn unproject<'py>(
     depth: &Bound<'py, PyAny>,
@@ -138,6 +148,9 @@ pub(crate) fn unproject<'py>(
     out: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
+    max_memory: Option<&Bound<'py, PyAny>>,
+    chunk: Option<&Bound<'py, PyAny>>,
+    progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     if let Some(unseen) = torch_op::must_see(depth, [Some(intrinsics), extrinsics, out])? {
         return Ok(unseen);
@@ -146,7 +159,7 @@ pub(crate) fn unproject<'py>(
     let fail = |error: Error| errors::to_python(py, &error.op(Unproject::NAME));
     let (images, stream) = Images::new(depth, intrinsics, extrinsics, depth_scale, stream).map_err(fail)?;
     let build = || -> Result<_> {
-        options::device(device, images.depth().device())?;
+        stream.go(options::way([device, max_memory, chunk, progress], images.depth().device())?);
         let return_valid = options::flag("return_valid", return_valid, false)?;
         Ok(Unproject { image: images.view(), return_valid })
     };
@@ -163,8 +176,10 @@ pub(crate) fn unproject<'py>(
 ///     start: the first that is taken.
 ///     lengths: `[B]` int32 or int64, how many points of each row exist: at least k, and more than start.
 ///     out: a tensor for the result.
-///     device: None or where the data lives; "auto".
+///     device: None or where the data lives. Data on the host can be streamed through a GPU, a list of GPUs, or
+///         "auto", the first that works (docs/multi-gpu.md).
 ///     stream: a CUDA stream instead of the current one.
+///     max_memory, chunk, progress: as in `resample`.
 ///     check: look for bad lengths. On the CPU they raise; on CUDA the row becomes -1, and the next call
 ///         on the device or `synchronize()` raises.
 ///
@@ -175,8 +190,8 @@ pub(crate) fn unproject<'py>(
 /// Returns:
 ///     `[B,k]` or `[k]` int64 indices, in the order in which they are taken.
 #[pyfunction]
-#[pyo3(signature = (points, k, start=None, *, lengths=None, out=None, device=None, stream=None, check=None),
-    text_signature = "(points, k, start=0, *, lengths=None, out=None, device=None, stream=None, check=True)")]
+#[pyo3(signature = (points, k, start=None, *, lengths=None, out=None, device=None, stream=None, max_memory=None, chunk=None, progress=None, check=None),
+    text_signature = "(points, k, start=0, *, lengths=None, out=None, device=None, stream=None, max_memory=None, chunk=None, progress=None, check=True)")]
 #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn farthest_points<'py>(
     points: &Bound<'py, PyAny>,
@@ -186,6 +201,9 @@ pub(crate) fn farthest_points<'py>(
     out: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
+    max_memory: Option<&Bound<'py, PyAny>>,
+    chunk: Option<&Bound<'py, PyAny>>,
+    progress: Option<&Bound<'py, PyAny>>,
     check: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     if let Some(unseen) = torch_op::must_see(points, [lengths, out])? {
@@ -197,7 +215,7 @@ pub(crate) fn farthest_points<'py>(
     let stream = Stream::of(&points, stream).map_err(fail)?;
     let lengths = Input::optional("lengths", lengths, &stream).map_err(fail)?;
     let build = || -> Result<_> {
-        options::device(device, points.device())?;
+        stream.go(options::way([device, max_memory, chunk, progress], points.device())?);
         Ok(FarthestPoints {
             points: *points.view(),
             k: options::whole("k", k, 0)?,

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyList, PyTuple};
 use robocache::ops::Resample;
 use robocache::ops::resample::{ColumnRange, Extrapolate, Method, Methods, Scale};
-use robocache::{Context, Device, Error, Op, Result, prepare};
+use robocache::{Device, Error, Op, Result, prepare};
 
 use crate::input::{Input, Inputs};
 use crate::stream::Stream;
@@ -35,9 +35,13 @@ use crate::{errors, options, output, torch_op};
 ///     out_dtype: a float dtype for the result instead of that of `values`.
 ///     return_valid: also return `valid [B,T]`, False outside the samples, in gaps and in padding.
 ///     out: a tensor for the result, or `(out, valid)`; it must not overlap the inputs.
-///     device: None or where the data lives; "auto".
+///     device: None or where the data lives. Data on the host can be streamed through a GPU, a list of GPUs, or
+///         "auto", the first that works (docs/multi-gpu.md).
 ///     stream: a CUDA stream (an integer handle or a torch stream) instead of the current one.
-///     max_memory: a budget for chunks in flight; data on the CPU is never copied, so any will do.
+///     max_memory: bytes, a size like "2GiB", or "auto": the call runs in parts that take no more, with the same bits
+///         (docs/memory.md). Where one row takes more, its targets are cut.
+///     chunk: rows of a part, instead; targets where there is one row.
+///     progress: True shows a bar, a function is called with the parts that are done and all of them.
 ///     check: look for unsorted, NaN or infinite stamps and bad lengths, and raise with the row
 ///         and index. On CUDA nothing waits: bad rows become NaN (integers 0), and the next call on
 ///         the device or `synchronize()` raises. Without it, bad data gives unspecified values.
@@ -59,10 +63,10 @@ use crate::{errors, options, output, torch_op};
 // `_ops.py` calls it by position, which is quicker; all others by keyword.
 #[pyo3(signature = (values, times, targets, method=None, extrapolate=None, lengths=None,
     target_lengths=None, max_gap=None, scale=None, out_dtype=None, return_valid=None, out=None, device=None, stream=None,
-    max_memory=None, check=None),
+    max_memory=None, chunk=None, progress=None, check=None),
     text_signature = "(values, times, targets, *, method='linear', extrapolate='clamp', lengths=None, \
     target_lengths=None, max_gap=None, scale=None, out_dtype=None, return_valid=False, out=None, device=None, \
-    stream=None, max_memory=None, check=True)")]
+    stream=None, max_memory=None, chunk=None, progress=None, check=True)")]
 #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn resample<'py>(
     values: &Bound<'py, PyAny>,
@@ -80,6 +84,8 @@ pub(crate) fn resample<'py>(
     device: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
     max_memory: Option<&Bound<'py, PyAny>>,
+    chunk: Option<&Bound<'py, PyAny>>,
+    progress: Option<&Bound<'py, PyAny>>,
     check: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     if let Some(unseen) = torch_op::must_see(values, [Some(times), Some(targets), lengths, target_lengths, scale, out])?
@@ -99,9 +105,8 @@ pub(crate) fn resample<'py>(
     let scale = ScaleInput::of(scale, inputs.get(values).device(), &stream).map_err(fail)?;
     let view = |place| *inputs.get(place).view();
     let build = || -> Result<_> {
-        options::budget(max_memory)?;
         let values = view(values);
-        options::device(device, values.device())?;
+        stream.go(options::way([device, max_memory, chunk, progress], values.device())?);
         Ok(Resample {
             method: method_of(method)?,
             extrapolate: extrapolate_of(extrapolate)?,
@@ -116,13 +121,13 @@ pub(crate) fn resample<'py>(
         })
     };
     let op = build().map_err(fail)?;
-    let context = Context { stream: stream.handle, ..Context::default() };
+    let context = stream.context();
     // Large, and `map_err` would copy it.
-    let prepared = match prepare(&op, &context) {
+    let mut prepared = match prepare(&op, &context) {
         Ok(prepared) => prepared,
         Err(error) => return Err(fail(error)),
     };
-    let results = output::run(&prepared, inputs.get(values), out, &stream)?;
+    let results = output::run(&mut prepared, inputs.get(values), out, &stream)?;
     stream.keep_alive(inputs.iter())?;
     let mut results = results.into_iter();
     match (results.next(), results.next()) {

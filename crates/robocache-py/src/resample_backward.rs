@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use robocache::ops::resample::Extrapolate;
 use robocache::ops::{Resample, ResampleBackward};
-use robocache::{Context, DType, Device, Error, Layout, Op, Result, TensorRef, prepare};
+use robocache::{DType, Device, Error, Layout, Op, Result, TensorRef, prepare};
 
 use crate::input::Input;
 use crate::resample::method_of;
@@ -72,10 +72,10 @@ pub(crate) fn resample_backward<'py>(
     if op.forward.values.shape().iter().map(|&size| size as i64).ne(shape.iter().copied()) {
         return Err(fail(Error::invalid("shape", format!("{shape:?} is not the shape of the values"))));
     }
-    let context = Context { stream: stream.handle, ..Context::default() };
-    let prepared = prepare(&op, &context).map_err(fail)?;
+    let context = stream.context();
+    let mut prepared = prepare(&op, &context).map_err(fail)?;
     // What follows the gradient is memory for sums, which the framework takes back.
-    let results = output::run(&prepared, &grad, None, &stream)?;
+    let results = output::run(&mut prepared, &grad, None, &stream)?;
     Ok(results.into_iter().next().unwrap_or_else(|| py.None().into_bound(py)))
 }
 

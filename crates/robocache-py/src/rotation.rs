@@ -28,7 +28,8 @@ fn representation(argument: &'static str, value: &Bound<'_, PyAny>) -> Result<Re
 
 /// Rotations `[B,n]` or `[n]` (a matrix: `[B,3,3]` or `[3,3]`) in another representation.
 #[pyfunction]
-#[pyo3(signature = (x, source, target, *, out=None, device=None, stream=None))]
+#[pyo3(signature = (x, source, target, *, out=None, device=None, stream=None, max_memory=None, chunk=None, progress=None))]
+#[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn rotation_convert<'py>(
     x: &Bound<'py, PyAny>,
     source: &Bound<'py, PyAny>,
@@ -36,6 +37,9 @@ pub(crate) fn rotation_convert<'py>(
     out: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
+    max_memory: Option<&Bound<'py, PyAny>>,
+    chunk: Option<&Bound<'py, PyAny>>,
+    progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     if let Some(unseen) = torch_op::must_see(x, [out])? {
         return Ok(unseen);
@@ -46,7 +50,7 @@ pub(crate) fn rotation_convert<'py>(
         (representation("source", source).map_err(fail)?, representation("target", target).map_err(fail)?);
     let x = Input::new("x", x).map_err(fail)?;
     let stream = Stream::of(&x, stream).map_err(fail)?;
-    options::device(device, x.device()).map_err(fail)?;
+    stream.go(options::way([device, max_memory, chunk, progress], x.device()).map_err(fail)?);
     run(&Convert { x: *x.view(), source, target }, &x, &[Some(&x)], out, &stream)
 }
 

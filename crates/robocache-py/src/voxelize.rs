@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use robocache::ops::voxelize::{GatherVoxels, Grid, GroupPoints, Reduce, VoxelizeBackward};
 use robocache::ops::{Number, Voxelize};
-use robocache::{Context, Error, Op, Result, prepare};
+use robocache::{Error, Op, Result, prepare};
 
 use crate::input::Input;
 use crate::source::Source;
@@ -13,11 +13,11 @@ use crate::{errors, options, output};
 /// The dense form of `robocache.voxelize`, whose documentation tells the rules.
 #[pyfunction]
 #[pyo3(signature = (points, features=None, *, origin, voxel_size, shape, reduce=None, lengths=None, dtype=None,
-    fill=None, return_counts=None, return_dropped=None, out=None, device=None, stream=None, max_memory=None,
+    fill=None, return_counts=None, return_dropped=None, out=None, device=None, stream=None, max_memory=None, chunk=None, progress=None,
     check=None),
     text_signature = "(points, features=None, *, origin, voxel_size, shape, reduce='occupancy', lengths=None, \
     dtype=None, fill=0, return_counts=False, return_dropped=False, out=None, device=None, stream=None, \
-    max_memory=None, check=True)")]
+    max_memory=None, chunk=None, progress=None, check=True)")]
 #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn voxelize<'py>(
     points: &Bound<'py, PyAny>,
@@ -35,6 +35,8 @@ pub(crate) fn voxelize<'py>(
     device: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
     max_memory: Option<&Bound<'py, PyAny>>,
+    chunk: Option<&Bound<'py, PyAny>>,
+    progress: Option<&Bound<'py, PyAny>>,
     check: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = points.py();
@@ -44,8 +46,7 @@ pub(crate) fn voxelize<'py>(
     let features = Input::optional("features", features, &stream).map_err(fail)?;
     let lengths = Input::optional("lengths", lengths, &stream).map_err(fail)?;
     let build = || -> Result<_> {
-        options::budget(max_memory)?;
-        options::device(device, points.first().device())?;
+        stream.go(options::way([device, max_memory, chunk, progress], points.first().device())?);
         Ok(Voxelize {
             features: features.as_ref().map(Input::view).copied(),
             reduce: options::choice("reduce", reduce, Reduce::Occupancy)?,
@@ -59,9 +60,9 @@ pub(crate) fn voxelize<'py>(
         })
     };
     let op = build().map_err(fail)?;
-    let context = Context { stream: stream.handle, ..Context::default() };
-    let prepared = prepare(&op, &context).map_err(fail)?;
-    let results = output::run(&prepared, points.first(), out, &stream)?;
+    let context = stream.context();
+    let mut prepared = prepare(&op, &context).map_err(fail)?;
+    let results = output::run(&mut prepared, points.first(), out, &stream)?;
     stream.keep_alive(points.inputs().into_iter().chain(&features).chain(&lengths))?;
     one_or_tuple(py, results)
 }
@@ -70,9 +71,9 @@ pub(crate) fn voxelize<'py>(
 /// sparse `robocache.voxelize`.
 #[pyfunction]
 #[pyo3(signature = (points, *, origin, voxel_size, shape, lengths=None, max_voxels=None, device=None,
-    stream=None, max_memory=None, check=None),
+    stream=None, max_memory=None, chunk=None, progress=None, check=None),
     text_signature = "(points, *, origin, voxel_size, shape, lengths=None, max_voxels=None, device=None, \
-    stream=None, max_memory=None, check=True)")]
+    stream=None, max_memory=None, chunk=None, progress=None, check=True)")]
 #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn group_points<'py>(
     points: &Bound<'py, PyAny>,
@@ -84,6 +85,8 @@ pub(crate) fn group_points<'py>(
     device: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
     max_memory: Option<&Bound<'py, PyAny>>,
+    chunk: Option<&Bound<'py, PyAny>>,
+    progress: Option<&Bound<'py, PyAny>>,
     check: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = points.py();
@@ -92,8 +95,7 @@ pub(crate) fn group_points<'py>(
     let (points, stream) = Source::new(points, stream).map_err(fail)?;
     let lengths = Input::optional("lengths", lengths, &stream).map_err(fail)?;
     let build = || -> Result<_> {
-        options::budget(max_memory)?;
-        options::device(device, points.first().device())?;
+        stream.go(options::way([device, max_memory, chunk, progress], points.first().device())?);
         Ok(GroupPoints {
             points: points.view(),
             grid: grid(origin, voxel_size, shape)?,
@@ -103,9 +105,9 @@ pub(crate) fn group_points<'py>(
         })
     };
     let op = build().map_err(fail)?;
-    let context = Context { stream: stream.handle, ..Context::default() };
-    let prepared = prepare(&op, &context).map_err(fail)?;
-    let results = output::run(&prepared, points.first(), None, &stream)?;
+    let context = stream.context();
+    let mut prepared = prepare(&op, &context).map_err(fail)?;
+    let results = output::run(&mut prepared, points.first(), None, &stream)?;
     stream.keep_alive(points.inputs().into_iter().chain(&lengths))?;
     one_or_tuple(py, results)
 }
@@ -114,7 +116,7 @@ pub(crate) fn group_points<'py>(
 /// sparse `robocache.voxelize`.
 #[pyfunction]
 #[pyo3(signature = (points, features, groups, rows, *, origin, voxel_size, shape, reduce=None, dtype=None,
-    max_points=None, stream=None))]
+    max_points=None, device=None, stream=None, max_memory=None))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn gather_voxels<'py>(
     points: &Bound<'py, PyAny>,
@@ -127,7 +129,9 @@ pub(crate) fn gather_voxels<'py>(
     reduce: Option<&Bound<'py, PyAny>>,
     dtype: Option<&Bound<'py, PyAny>>,
     max_points: Option<&Bound<'py, PyAny>>,
+    device: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
+    max_memory: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = points.py();
     let name = Source::op(points);
@@ -138,6 +142,7 @@ pub(crate) fn gather_voxels<'py>(
     let [cells, starts, order, count] =
         [group("cells", 0)?, group("starts", 1)?, group("order", 2)?, group("count", 5)?];
     let build = || -> Result<_> {
+        stream.go(options::way([device, max_memory, None, None], points.first().device())?);
         Ok(GatherVoxels {
             points: points.view(),
             features: features.as_ref().map(Input::view).copied(),
@@ -153,9 +158,9 @@ pub(crate) fn gather_voxels<'py>(
         })
     };
     let op = build().map_err(fail)?;
-    let context = Context { stream: stream.handle, ..Context::default() };
-    let prepared = prepare(&op, &context).map_err(fail)?;
-    let results = output::run(&prepared, points.first(), None, &stream)?;
+    let context = stream.context();
+    let mut prepared = prepare(&op, &context).map_err(fail)?;
+    let results = output::run(&mut prepared, points.first(), None, &stream)?;
     let groups = [&cells, &starts, &order, &count];
     stream.keep_alive(points.inputs().into_iter().chain(&features).chain(groups))?;
     one_or_tuple(py, results)
@@ -195,9 +200,9 @@ pub(crate) fn voxelize_backward<'py>(
         })
     };
     let op = build().map_err(fail)?;
-    let context = Context { stream: stream.handle, ..Context::default() };
-    let prepared = prepare(&op, &context).map_err(fail)?;
-    let results = output::run(&prepared, &features, None, &stream)?;
+    let context = stream.context();
+    let mut prepared = prepare(&op, &context).map_err(fail)?;
+    let results = output::run(&mut prepared, &features, None, &stream)?;
     let others = [&features, &grad, &cells, &starts, &order, &count];
     stream.keep_alive(points.inputs().into_iter().chain(others))?;
     one_or_tuple(py, results)

@@ -16,7 +16,19 @@ from helpers import COPIED, FLOATS, dtype_of
 from table import Failure, Row, Sample
 
 # Public names that compute nothing and so have no row. Exceptions are left out by their class.
-NON_OPS: frozenset[str] = frozenset({"dataset", "ingest", "open", "synchronize", "warmup"})
+NON_OPS: frozenset[str] = frozenset(
+    {
+        "dataset",
+        "ingest",
+        "memory_profile",
+        "memory_report",
+        "metrics",
+        "open",
+        "plan",
+        "synchronize",
+        "warmup",
+    }
+)
 # Ops that are functions of a public module.
 WITHIN: tuple[tuple[str, str], ...] = (("rotation", "convert"),)
 # Older names, which test_aliases.py compares with what they call.

@@ -8,9 +8,7 @@ runs the cases of a part from FIRST on. A process that a signal ends has read or
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
-import mmap
 import sys
 
 import numpy as np
@@ -24,39 +22,12 @@ from fake_dlpack import BFLOAT, BOOL, CUDA, FLOAT, INT, UINT, Producer, pose_as_
 from gradient_cases import LINEAR, MIXED, OTHERS, Call
 from gradient_cases import random_call as random_gradient
 from robots import random_urdf
+from walled import Memory
 
 CODES = {torch.bfloat16: BFLOAT, torch.bool: BOOL, torch.uint8: UINT, torch.uint16: UINT}
 COPIES = LINEAR[1:]
 FUSED = (*LINEAR, *OTHERS)
 SHORT = ((16, 120), (1, 40), (1, 40), (1, 20))  # batch, samples, targets, columns
-
-
-class Memory:
-    """A copy of all the memory that a view is part of, behind which no byte can be read or written.
-
-    What lies around it is `fill`. `unit`: what its start and size are rounded to, as allocators do. Without
-    `fill` none of it can be written.
-    """
-
-    READ = 1
-
-    def __init__(self, view: torch.Tensor, unit: int, fill: int | None = None) -> None:
-        data = memory(view)
-        room = -(-data.numel() // unit) * unit
-        pages = -(-max(room, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
-        whole = torch.frombuffer(mmap.mmap(-1, pages + mmap.PAGESIZE), dtype=torch.uint8)
-        self.bytes = whole[:pages].fill_(0xFF if fill is None else fill)
-        own = self.bytes[pages - room :][: data.numel()].copy_(data).view(view.dtype)
-        offset = own.storage_offset() + view.storage_offset()
-        self.view = own.as_strided(view.shape, view.stride(), offset)
-        self.protect(pages, mmap.PAGESIZE, 0)
-        if fill is None:
-            self.protect(0, pages, self.READ)
-
-    def protect(self, start: int, size: int, access: int) -> None:
-        place = ctypes.c_void_p(self.bytes.data_ptr() + start)
-        if ctypes.CDLL(None, use_errno=True).mprotect(place, ctypes.c_size_t(size), access):
-            raise OSError(ctypes.get_errno(), "mprotect")
 
 
 class Array(Producer):
@@ -107,10 +78,24 @@ class Cases:
         self.rng = np.random.default_rng([seed, index])
         self.stamps, self.dtype = stamps, getattr(torch, dtype)
         self.name = dtype
+        self.way: dict = {}
+
+    def parts(self) -> None:
+        """Calls in parts, of rows or of what is in one row."""
+        self.way = {"chunk": int(self.rng.choice([1, 2, 3, 37, 200]))}
+        getattr(self, str(self.rng.choice(["resample", "fuse", "points", "rotation"])))()
+
+    def streamed(self) -> None:
+        """Data of the host through one GPU, through two, and twice through one, in parts of any size."""
+        devices = ["cuda", "cuda:1", ["cuda:0", "cuda:1"], ["cuda:1", "cuda:1"]]
+        self.way = {"device": devices[int(self.rng.integers(4))]}
+        if self.rng.random() < 0.8:
+            self.way["chunk"] = int(self.rng.choice([1, 2, 3, 37, 200]))
+        getattr(self, str(self.rng.choice(["resample", "fuse", "points", "rotation"])))()
 
     def there(self, value):
         """On the "GPU", to be read only: at the wall itself, or as far away as an alignment needs."""
-        if not isinstance(value, torch.Tensor):
+        if not isinstance(value, torch.Tensor) or "device" in self.way:
             return value
         unit = int(self.rng.choice([value.element_size(), 16, 16, 256]))
         return Array(Memory(value, unit))
@@ -128,6 +113,12 @@ class Cases:
     def compare(self, want: tuple, run, context: object, layouts=LAYOUTS) -> None:
         """What `run` writes into memory of the same shapes is `want`, and nothing beside it is written."""
         layout = str(self.rng.choice(layouts))
+        if "device" in self.way:
+            outs = [scatter(torch.zeros_like(x), layout, self.rng) for x in want]
+            run(outs[0] if len(outs) == 1 else tuple(outs))
+            for out, expected in zip(outs, want, strict=True):
+                assert_same(out, expected, context)
+            return
         templates = [scatter(torch.zeros_like(x), layout, self.rng) for x in want]
         for template in templates:
             memory(template).fill_(SPOILED)
@@ -155,13 +146,15 @@ class Cases:
         call = self.laid_out(random_resample(rng, dtype, self.stamps, method, how, sizes))
         if rng.random() < 0.1:
             call["values"] = call["values"][..., :1].expand(call["values"].shape)
-        if call["check"] and sizes[1] > 2 and rng.random() < 0.2:
+        if call["check"] and sizes[1] > 2 and rng.random() < 0.2 and "device" not in self.way:
             return self.refused(call)
         want = rc.resample(**call, return_valid=True)
         placed = {name: self.there(value) for name, value in call.items()}
         context = (dtype, method, how, sizes)
-        self.compare(want, lambda out: rc.resample(**placed, return_valid=True, out=out), context)
-        self.compare(want[:1], lambda out: rc.resample(**placed, out=out), context)
+        self.compare(
+            want, lambda out: rc.resample(**placed, **self.way, return_valid=True, out=out), context
+        )
+        self.compare(want[:1], lambda out: rc.resample(**placed, **self.way, out=out), context)
 
     def refused(self, call: dict) -> None:
         """A kernel finds the stamps that the CPU refuses, and says the same about them."""
@@ -176,7 +169,9 @@ class Cases:
         spoiled = torch.empty_like(want)
         memory(spoiled).fill_(SPOILED)
         out = Array(Memory(spoiled, 16, SPOILED))
-        rc.resample(**{name: self.there(value) for name, value in call.items()}, out=out)
+        rc.resample(
+            **{name: self.there(value) for name, value in call.items()}, **self.way, out=out
+        )
         with pytest.raises(rc.InvalidArgument) as on_gpu:
             rc.synchronize()
         said = str(on_cpu.value).removeprefix("resample: ")
@@ -242,7 +237,7 @@ class Cases:
         context = asked, [(s["method"], s["values"].dtype, s["values"].shape) for s in streams]
         self.compare(
             made if isinstance(made, tuple) else (made,),
-            lambda out: rc.fuse(placed, targets, **asked, out=out),
+            lambda out: rc.fuse(placed, targets, **asked, **self.way, out=out),
             context,
             # Rows that a thread makes as a whole need results whose rows begin at its vectors.
             ("plain", "batch apart") if kind == "narrow" else LAYOUTS,
@@ -294,7 +289,7 @@ class Cases:
         context = op, {name: getattr(value, "shape", value) for name, value in call.items()}
         self.compare(
             made if isinstance(made, tuple) else (made,),
-            lambda out: getattr(rc._core, op)(**placed, out=out),
+            lambda out: getattr(rc._core, op)(**placed, **self.way, out=out),
             context,
             layouts=("plain",),  # all that these ops write to
         )
@@ -405,9 +400,11 @@ class Cases:
         placed = self.there(call["x"])
         context = source, target, tuple(x.shape), call["x"].stride()
         self.compare(
-            (want,), lambda out: rc._core.rotation_convert(placed, source, target, out=out), context
+            (want,),
+            lambda out: rc._core.rotation_convert(placed, source, target, **self.way, out=out),
+            context,
         )
-        if self.dtype == torch.bfloat16:
+        if self.dtype == torch.bfloat16 or self.way:
             return  # CuPy, whose arrays the gradient would be, has none
         grad = torch.from_numpy(rng.normal(size=tuple(want.shape))).to(self.dtype)
         grad = self.laid_out({"grad": grad})["grad"]

@@ -15,8 +15,11 @@ ROOT = Path(__file__).parents[3]
 SAYS = {
     "align_streams.py": "largest error",
     "alignment.py": "pictures written",
+    "failure_recovery.py": "the job goes on",
     "from_lerobot.py": "features",
     "ingest_dataset.py": "0 findings",
+    "multi_gpu.py": "the same bits",
+    "out_of_core.py": "rows resampled",
     "robot_arm.py": "the gripper can point down in",
     "train_ddp.py": "samples once each",
     "train_policy.py": "the loss fell",
@@ -42,7 +45,9 @@ def test_the_readme_prints_what_it_says(tmp_path):
 
 
 @pytest.mark.skipif(not (ROOT / "docs").exists(), reason="outside of the repository")
-@pytest.mark.parametrize("page", ["alignment.md", "kinematics.md"])
+@pytest.mark.parametrize(
+    "page", ["alignment.md", "kinematics.md", "memory.md", "multi-gpu.md", "failures.md"]
+)
 def test_pages_run(page):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
     assert blocks

@@ -67,6 +67,10 @@ RUNS = [
     ("rotation", "int64", "float64", "8.0", 15),
     ("rotation", "int64", "float16", "9.0", 16),
     ("rotation", "int64", "bfloat16", "8.0", 17),
+    ("parts", "int64", "float32", "9.0", 18),
+    ("parts", "float64", "float16", "8.0", 19),
+    ("streamed", "int64", "float32", "8.0", 20),
+    ("streamed", "float32", "bfloat16", "9.0", 21),
 ]
 
 
@@ -86,6 +90,7 @@ def test_kernels_compute_what_the_cpu_does(part, stamps, dtype, capability, orde
         "FAKE_CUDA_VERSION": "13000",
         "FAKE_NVRTC_VERSION": "13.0",
         "FAKE_CUDA_CAPABILITY": capability,
+        "FAKE_CUDA_DEVICES": "2",
         "FAKE_CUDA_MULTIPROCESSORS": "2",  # small batches are cut as large ones are on a real one
         "FAKE_CUDA_ORDER": str(order),
     }

@@ -258,16 +258,18 @@ def test_registered_ops_pass_opcheck(call):
     ops = torch.ops.robocache
     import robocache._torch_ops  # noqa: F401
 
+    way = (None, None, None)  # device, max_memory, chunk
+
     calls = {
-        "fk": (ops.fk.default, (q.requires_grad_(), key, places, False, None)),
-        "jacobian": (ops.jacobian.default, (q.requires_grad_(), key, places, True, None)),
+        "fk": (ops.fk.default, (q.requires_grad_(), key, places, False, *way)),
+        "jacobian": (ops.jacobian.default, (q.requires_grad_(), key, places, True, *way)),
         "velocity": (
             ops.joint_velocity.default,
-            (q.detach(), torch.randn(3, 6, dtype=torch.float64), key, places, 0.01, None),
+            (q.detach(), torch.randn(3, 6, dtype=torch.float64), key, places, 0.01, *way),
         ),
         "ik": (
             ops.ik.default,
-            (robot.fk(q.detach(), "l3"), None, key, places, 1e-4, 1e-3, 20, 2, True, None),
+            (robot.fk(q.detach(), "l3"), None, key, places, 1e-4, 1e-3, 20, 2, True, *way),
         ),
     }
     torch.library.opcheck(*calls[call])

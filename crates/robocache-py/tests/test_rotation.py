@@ -331,7 +331,7 @@ def test_opcheck(grad, device):
         ("rot6d", "euler_zyx"),
     ):
         for x in (rows(source).to(device), rows(source)[0].to(device)):
-            given = x.requires_grad_(grad), source, target, None
+            given = x.requires_grad_(grad), source, target, None, None, None
             torch.library.opcheck(ops.rotation_convert.default, given)
             back = x.detach(), convert(x.detach(), source, target), source, target
             torch.library.opcheck(ops.rotation_backward.default, back)

@@ -20,15 +20,18 @@
 //! # Ok::<(), robocache::Error>(())
 //! ```
 
+mod chunks;
 mod cpu;
 pub mod cuda;
 mod error;
+pub mod metrics;
 pub mod ops;
 pub mod plan;
 mod run;
 pub mod tensor;
 
-pub use cpu::{Memory, features as cpu_features, threads as cpu_threads};
+pub use chunks::{Cuts, Tensors};
+pub use cpu::{Memory, available_bytes, features as cpu_features, kept_bytes, threads as cpu_threads};
 pub use error::{Error, ErrorKind, Result, did_you_mean, printable, shown_path};
 pub use run::{Context, Op, OutputSpec, Outputs, Prepared, prepare, run};
 pub use tensor::{DType, Device, Element, Layout, MAX_RANK, Tensor, TensorMut, TensorRef};

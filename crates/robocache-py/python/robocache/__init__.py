@@ -38,6 +38,16 @@ from robocache._errors import (
 )
 from robocache._kinematics import IkResult, Robot
 from robocache._loader import Loader
+from robocache._observe import (
+    MemoryReport,
+    MemorySnapshot,
+    Metrics,
+    Plan,
+    memory_profile,
+    memory_report,
+    metrics,
+    plan,
+)
 from robocache._ops import farthest_points, fuse, resample, transform_points, unproject
 from robocache._points import (
     Cropped,
@@ -64,8 +74,12 @@ __all__ = [
     "InvalidArgument",
     "LimitExceeded",
     "Loader",
+    "MemoryReport",
+    "MemorySnapshot",
+    "Metrics",
     "NoDevice",
     "OutOfMemory",
+    "Plan",
     "RoboCacheError",
     "Robot",
     "SparseVoxels",
@@ -79,7 +93,11 @@ __all__ = [
     "fuse",
     "fuse_multimodal",
     "ingest",
+    "memory_profile",
+    "memory_report",
+    "metrics",
     "open",
+    "plan",
     "presets",
     "resample",
     "resample_trajectories",

@@ -23,6 +23,7 @@ __all__ = [
     "EpisodeInfo",
     "Episodes",
     "Finding",
+    "MemoryRecorder",
     "Order",
     "Robot",
     "Stream",
@@ -30,8 +31,10 @@ __all__ = [
     "Windows",
     "__version__",
     "below_torch",
+    "call_counts",
     "command_line",
     "crop_box",
+    "device_memory",
     "did_you_mean",
     "farthest_points",
     "fk",
@@ -46,6 +49,7 @@ __all__ = [
     "joint_velocity",
     "open_cache",
     "open_dataset",
+    "plan_call",
     "promoted",
     "resample",
     "resample_backward",
@@ -59,6 +63,7 @@ __all__ = [
     "voxelize",
     "voxelize_backward",
     "warmup",
+    "watch_calls",
 ]
 
 __version__: str
@@ -114,6 +119,8 @@ def resample(
     device: Any = None,
     stream: Any = None,
     max_memory: int | str | None = None,
+    chunk: int | None = None,
+    progress: bool | Callable[[int, int], object] | None = None,
     check: bool = True,
 ) -> _Values: ...
 @overload
@@ -134,6 +141,8 @@ def resample(
     device: Any = None,
     stream: Any = None,
     max_memory: int | str | None = None,
+    chunk: int | None = None,
+    progress: bool | Callable[[int, int], object] | None = None,
     check: bool = True,
 ) -> tuple[_Values, _Values]: ...
 @overload
@@ -154,6 +163,8 @@ def resample(
     device: Any = None,
     stream: Any = None,
     max_memory: int | str | None = None,
+    chunk: int | None = None,
+    progress: bool | Callable[[int, int], object] | None = None,
     check: bool = True,
 ) -> Any: ...
 def resample_backward(
@@ -185,6 +196,8 @@ def fuse(
     device: Any = None,
     stream: Any = None,
     max_memory: int | str | None = None,
+    chunk: int | None = None,
+    progress: bool | Callable[[int, int], object] | None = None,
     check: bool = True,
 ) -> Any: ...
 def voxelize(
@@ -204,6 +217,8 @@ def voxelize(
     device: Any = None,
     stream: Any = None,
     max_memory: int | str | None = None,
+    chunk: int | None = None,
+    progress: bool | Callable[[int, int], object] | None = None,
     check: bool = True,
 ) -> Any: ...
 def group_points(
@@ -217,6 +232,8 @@ def group_points(
     device: Any = None,
     stream: Any = None,
     max_memory: int | str | None = None,
+    chunk: int | None = None,
+    progress: bool | Callable[[int, int], object] | None = None,
     check: bool = True,
 ) -> tuple[Any, Any, Any, Any, Any, Any]: ...
 def gather_voxels(
@@ -231,7 +248,9 @@ def gather_voxels(
     reduce: _Reduce | None = None,
     dtype: Any = None,
     max_points: int | None = None,
+    device: Any = None,
     stream: Any = None,
+    max_memory: int | str | None = None,
 ) -> tuple[Any, ...]: ...
 def voxelize_backward(
     points: Any,
@@ -244,7 +263,15 @@ def voxelize_backward(
     stream: Any = None,
 ) -> _Values: ...
 def transform_points(
-    points: _Values, pose: _Three, *, out: Any = None, device: Any = None, stream: Any = None
+    points: _Values,
+    pose: _Three,
+    *,
+    out: Any = None,
+    device: Any = None,
+    stream: Any = None,
+    max_memory: int | str | None = None,
+    chunk: int | None = None,
+    progress: bool | Callable[[int, int], object] | None = None,
 ) -> _Values: ...
 def crop_box(
     points: _HasDLPack | _Numbers,
@@ -256,6 +283,9 @@ def crop_box(
     out: Any = None,
     device: Any = None,
     stream: Any = None,
+    max_memory: int | str | None = None,
+    chunk: int | None = None,
+    progress: bool | Callable[[int, int], object] | None = None,
     check: bool = True,
 ) -> Any: ...
 def unproject(
@@ -268,6 +298,9 @@ def unproject(
     out: Any = None,
     device: Any = None,
     stream: Any = None,
+    max_memory: int | str | None = None,
+    chunk: int | None = None,
+    progress: bool | Callable[[int, int], object] | None = None,
 ) -> Any: ...
 def farthest_points(
     points: _HasDLPack | _Numbers,
@@ -278,6 +311,9 @@ def farthest_points(
     out: Any = None,
     device: Any = None,
     stream: Any = None,
+    max_memory: int | str | None = None,
+    chunk: int | None = None,
+    progress: bool | Callable[[int, int], object] | None = None,
     check: bool = True,
 ) -> Any: ...
 def fk(
@@ -289,6 +325,9 @@ def fk(
     out: _Values | None = None,
     device: Any = None,
     stream: Any = None,
+    max_memory: int | str | None = None,
+    chunk: int | None = None,
+    progress: bool | Callable[[int, int], object] | None = None,
 ) -> _Values: ...
 def jacobian(
     q: _Values,
@@ -299,6 +338,9 @@ def jacobian(
     out: _Values | None = None,
     device: Any = None,
     stream: Any = None,
+    max_memory: int | str | None = None,
+    chunk: int | None = None,
+    progress: bool | Callable[[int, int], object] | None = None,
 ) -> _Values: ...
 def fk_jacobian(
     q: _Values,
@@ -309,6 +351,9 @@ def fk_jacobian(
     out: Any = None,
     device: Any = None,
     stream: Any = None,
+    max_memory: int | str | None = None,
+    chunk: int | None = None,
+    progress: bool | Callable[[int, int], object] | None = None,
 ) -> tuple[_Values, _Values]: ...
 def fk_backward(
     q: _Values, pose: Any | None, jacobian: Any | None, robot: str, places: Sequence[int]
@@ -323,6 +368,9 @@ def joint_velocity(
     out: _Values | None = None,
     device: Any = None,
     stream: Any = None,
+    max_memory: int | str | None = None,
+    chunk: int | None = None,
+    progress: bool | Callable[[int, int], object] | None = None,
 ) -> _Values: ...
 def ik(
     pose: _Values,
@@ -338,16 +386,45 @@ def ik(
     out: Any = None,
     device: Any = None,
     stream: Any = None,
+    max_memory: int | str | None = None,
+    chunk: int | None = None,
+    progress: bool | Callable[[int, int], object] | None = None,
 ) -> tuple[Any, Any, Any, Any, Any]: ...
 def robot_joints(robot: str) -> int: ...
 def rotation_convert(
-    x: _Values, source: str, target: str, *, out: Any = None, device: Any = None, stream: Any = None
+    x: _Values,
+    source: str,
+    target: str,
+    *,
+    out: Any = None,
+    device: Any = None,
+    stream: Any = None,
+    max_memory: int | str | None = None,
+    chunk: int | None = None,
+    progress: bool | Callable[[int, int], object] | None = None,
 ) -> _Values: ...
 def rotation_backward(x: _Values, grad: _Values, source: str, target: str) -> _Values: ...
 def synchronize(timeout: float | None = None) -> None: ...
 def warmup(op: _Op, *arguments: Any, **options: Any) -> None: ...
+def watch_calls(timing: bool | None = None, nvtx: bool | None = None) -> None: ...
+def call_counts(reset: bool = False) -> dict[str, dict[str, Any]]: ...
+def device_memory() -> dict[str, dict[str, Any]]: ...
+def plan_call(
+    op: str,
+    sizes: list[tuple[str, str]],
+    device: Any = None,
+    max_memory: int | str | None = None,
+    chunk: int | None = None,
+    resident: bool = False,
+) -> tuple[str, list[int], int, int, int | None, float | None, bool, str]: ...
 def command_line(arguments: list[str]) -> int: ...
 def did_you_mean(given: str, known: list[str]) -> str: ...
+
+@final
+class MemoryRecorder:
+    def __new__(cls) -> MemoryRecorder: ...
+    def records(self) -> list[tuple[str, str, int, int, int, int, int | None, float]]: ...
+    def close(self) -> None: ...
 
 @final
 class Robot:

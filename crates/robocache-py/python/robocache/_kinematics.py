@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from robocache import _core, _ops
@@ -122,20 +122,24 @@ class Robot:
         out: Any = None,
         device: Any = None,
         stream: Any = None,
+        max_memory: int | str | None = None,
+        chunk: int | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
     ) -> Any:
         """Poses of links (forward kinematics). Differentiable in `q`.
 
         Args:
             q: `[..., J]` positions.
             links: a link or a list of links; else the tip.
-            out, device, stream: as for `resample`.
+            out, device, stream, max_memory, chunk, progress: as for `resample`.
 
         Returns:
             `[..., 7]`, or `[..., L, 7]` for a list of links.
         """
         places, single = self._places(links)
         q, front = _flat(q, 1)
-        found = _ops.fk(q, self._key, places, single, out=out, device=device, stream=stream)
+        options = {"out": out, **_way(device, stream, max_memory, chunk, progress)}
+        found = _ops.fk(q, self._key, places, single, **options)
         return _restored(found, front)
 
     def jacobian(
@@ -146,6 +150,9 @@ class Robot:
         return_pose: bool = False,
         device: Any = None,
         stream: Any = None,
+        max_memory: int | str | None = None,
+        chunk: int | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
     ) -> Any:
         """Geometric Jacobians of links: how they move with each joint. Differentiable in `q`.
 
@@ -153,7 +160,7 @@ class Robot:
             q: `[..., J]` positions.
             links: a link or a list of links; else the tip.
             return_pose: also return the poses, which takes hardly longer.
-            device, stream: as for `resample`.
+            device, stream, max_memory, chunk, progress: as for `resample`.
 
         Returns:
             `[..., 6, J]`, or `[..., L, 6, J]` for a list of links: three rows of linear velocity of the link's origin,
@@ -161,7 +168,7 @@ class Robot:
         """
         places, single = self._places(links)
         q, front = _flat(q, 1)
-        options = {"device": device, "stream": stream}
+        options = _way(device, stream, max_memory, chunk, progress)
         if not return_pose:
             return _restored(_ops.jacobian(q, self._key, places, single, **options), front)
         if _ops.engine(q) is _core:
@@ -181,6 +188,9 @@ class Robot:
         out: Any = None,
         device: Any = None,
         stream: Any = None,
+        max_memory: int | str | None = None,
+        chunk: int | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
     ) -> Any:
         """Joint velocities that move a link as wished: `Jᵀ (J Jᵀ + damping² I)⁻¹ twist`. No gradients.
 
@@ -189,14 +199,14 @@ class Robot:
             twist: `[..., 6]`, linear and angular velocity in the frame of the base.
             damping: 0.0001 to 10000. Near singular poses a larger one keeps joints slower, and the link less exact.
             links: the link; else the tip.
-            out, device, stream: as for `resample`.
+            out, device, stream, max_memory, chunk, progress: as for `resample`.
 
         Returns:
             `[..., J]`.
         """
         places, _ = self._places(links)
         (q, front), (twist, behind) = _flat(q, 1), _flat(twist, 1)
-        options = {"out": out, "device": device, "stream": stream}
+        options = {"out": out, **_way(device, stream, max_memory, chunk, progress)}
         found = _ops.joint_velocity(q, twist, self._key, places, damping, **options)
         return _restored(found, _common("joint_velocity", front, behind))
 
@@ -213,6 +223,9 @@ class Robot:
         limits: bool = True,
         device: Any = None,
         stream: Any = None,
+        max_memory: int | str | None = None,
+        chunk: int | None = None,
+        progress: bool | Callable[[int, int], object] | None = None,
     ) -> IkResult:
         """Joint positions that bring a link to poses (inverse kinematics). No gradients.
 
@@ -227,7 +240,7 @@ class Robot:
             max_iterations: steps for each seed, at most.
             seeds: places to begin at, at most.
             limits: keep joints inside their limits.
-            device, stream: as for `resample`.
+            device, stream, max_memory, chunk, progress: as for `resample`.
 
         Returns:
             `IkResult`. A row that has not converged holds the best positions that were found; a pose that is NaN has
@@ -236,7 +249,8 @@ class Robot:
         places, _ = self._places(links)
         (pose, front), (q0, behind) = _flat(pose, 1), _flat(q0, 1)
         rules = (position_tol, rotation_tol, max_iterations, seeds, limits)
-        found = _ops.ik(pose, q0, self._key, places, *rules, device=device, stream=stream)
+        options = _way(device, stream, max_memory, chunk, progress)
+        found = _ops.ik(pose, q0, self._key, places, *rules, **options)
         front = _common("ik", front, behind)
         return IkResult(*(_restored(each, front) for each in found))
 
@@ -251,6 +265,12 @@ class Robot:
         else:
             places = self._model.places(wanted)  # the engine knows what to say
         return places, links is None or isinstance(links, str)
+
+
+def _way(device: Any, stream: Any, max_memory: Any, chunk: Any, progress: Any) -> dict[str, Any]:
+    """Where and in what parts a call runs."""
+    given = {"max_memory": max_memory, "chunk": chunk, "progress": progress}
+    return {"device": device, "stream": stream, **given}
 
 
 def _link(argument: str, name: Any, none: bool = False) -> Any:

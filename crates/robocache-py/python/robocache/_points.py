@@ -5,6 +5,7 @@ torch.compile traces these functions; what they call of the engine becomes a nod
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +69,8 @@ def voxelize(
     device: Any = None,
     stream: Any = None,
     max_memory: int | str | None = None,
+    chunk: int | None = None,
+    progress: bool | Callable[[int, int], object] | None = None,
     check: bool = True,
 ) -> Any:
     """Points counted, or their features reduced, in the cells of a grid.
@@ -102,9 +105,13 @@ def voxelize(
             occupied cells hold -1 as coordinates and 0 elsewhere; cells past the rows are left out, and
             `.count` tells how many there are.
         out: a row-major tensor for the grid, or a tuple for all results.
-        device: None or where the data lives; "auto".
+        device: None or where the data lives. Data on the host can be streamed through a GPU, a list of
+            GPUs, or "auto", the first that works (docs/multi-gpu.md).
         stream: a CUDA stream (an integer handle or a torch stream) instead of the current one.
-        max_memory: a budget for chunks in flight; data on its device is never copied, so any will do.
+        max_memory: bytes, a size like "2GiB", or "auto": the call runs in parts of the batch that take no more,
+            with the same bits (docs/memory.md). A sparse grid is made in one part.
+        chunk: rows of a part, instead.
+        progress: True shows a bar, a function is called with the parts that are done and all of them.
         check: look for bad lengths. On the CPU they raise; on CUDA nothing waits: the row counts as
             empty, and the next call on the device or `synchronize()` raises. Without it they are
             clamped.
@@ -147,6 +154,8 @@ def voxelize(
             device=device,
             stream=stream,
             max_memory=max_memory,
+            chunk=chunk,
+            progress=progress,
             check=check,
         )
     if out is not None:
@@ -165,6 +174,8 @@ def voxelize(
         device=device,
         stream=stream,
         max_memory=max_memory,
+        chunk=chunk,
+        progress=progress,
         check=check,
     )
     if rows is None:
@@ -180,7 +191,9 @@ def voxelize(
             reduce=reduce,
             dtype=dtype,
             max_points=max_points_per_voxel,
+            device=device,
             stream=stream,
+            max_memory=max_memory,
         )
     )
     coords, counts = found[:2]
@@ -205,6 +218,9 @@ def crop_box(
     out: Any = None,
     device: Any = None,
     stream: Any = None,
+    max_memory: int | str | None = None,
+    chunk: int | None = None,
+    progress: bool | Callable[[int, int], object] | None = None,
     check: bool = True,
 ) -> Any:
     """Points within a box: `low <= p < high` along every axis.
@@ -218,8 +234,10 @@ def crop_box(
         lengths: `[B]` int32 or int64, how many points of each row exist.
         compact: return the points instead of a mask. Waits once for their number.
         out: a tensor for the mask.
-        device: None or where the data lives; "auto".
+        device: None or where the data lives. Data on the host can be streamed through a GPU, a list of
+            GPUs, or "auto", the first that works (docs/multi-gpu.md).
         stream: a CUDA stream instead of the current one.
+        max_memory, chunk, progress: as for `voxelize`; a mask is also cut within a row.
         check: look for bad lengths. On the CPU they raise; on CUDA the row counts as empty, and the
             next call on the device or `synchronize()` raises.
 
@@ -238,6 +256,9 @@ def crop_box(
         out=out,
         device=device,
         stream=stream,
+        max_memory=max_memory,
+        chunk=chunk,
+        progress=progress,
         check=check,
     )
     if not compact:

@@ -299,19 +299,17 @@ def as_text(argument: str, given: Any, op: str) -> str | None:
 
 
 def as_device(argument: str, given: Any, op: str) -> str | None:
-    """A device, also one alone in a list, as a text."""
+    """A device, or several in a list, as a text."""
     if not isinstance(given, (list, tuple)):
         return as_text(argument, given, op)
-    if len(given) > 1:
-        text = "several devices are not implemented yet; pass one"
-        refuse(Unsupported, op, "device", text)
     if not given:
         text = "expected a device or a list of some, got an empty list"
         refuse(InvalidArgument, op, "device", text)
-    if given[0] is None or isinstance(given[0], (list, tuple)):
-        text = f"expected devices in a list, got {type(given[0]).__name__}"
-        refuse(InvalidArgument, op, "device", text)
-    return as_text(argument, given[0], op)
+    for each in given:
+        if each is None or isinstance(each, (list, tuple)):
+            text = f"expected devices in a list, got {type(each).__name__}"
+            refuse(InvalidArgument, op, "device", text)
+    return ",".join([as_text(argument, each, op) or "" for each in given])
 
 
 def as_rotation(argument: str, given: Any, op: str) -> str:

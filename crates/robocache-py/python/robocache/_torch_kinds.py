@@ -304,6 +304,11 @@ def as_most(argument: str, given: Any, op: str) -> int | None:
     return None if given is None else as_whole("max_points_per_voxel", given, op)
 
 
+def as_part(argument: str, given: Any, op: str) -> int | None:
+    """How many rows a part of a call has, if that is said."""
+    return None if given is None else as_whole(argument, given, op)
+
+
 METHOD = Kind((Part("method", "int[]"),), as_method, method_of)
 FILL = Kind((Part("fill", "float[]"),), as_fill, fill_of)
 _FLAGS = ("check", "compact", "return_age", "return_counts", "return_dropped", "return_valid")
@@ -311,6 +316,7 @@ _NAMES = ("extrapolate", "reduce")
 _DTYPES = ("dtype", "out_dtype")
 
 KINDS: dict[str, Kind] = {
+    "chunk": one("chunk", "SymInt?", as_part),
     "depth": data("depth", 2),
     "depth_scale": one("depth_scale", "float", as_number),
     "device": one("device", "str?", as_device),

@@ -33,6 +33,9 @@ _TORCH: Any = torch
 
 _LIBRARY = _TORCH.library.Library("robocache", "DEF")
 
+UNSEEN = ("out", "stream", "progress")
+"""Arguments that only the engine itself takes."""
+
 Tensor = torch.Tensor
 Arguments = SimpleNamespace
 """The arguments of a registered op, by name."""
@@ -179,7 +182,7 @@ def described(
     """
     name = function.__name__
     known, kinds = inspect.signature(function).parameters, {**KINDS, **(others or {})}
-    chosen = {key: kinds[key] for key in known if key not in ("out", "stream")}
+    chosen = {key: kinds[key] for key in known if key not in UNSEEN}
 
     def compute(a: Arguments) -> Any:
         options = {
@@ -200,7 +203,7 @@ def _reader(
     named, within = op.of or op.name, op.gradient.within if op.gradient else ""
     source = next((key for key, kind in kinds.items() if kind.names_op), None)
     lines = [f"op = op_of({source})" if source else f"op = {named!r}"]
-    unseen = [key for key in ("out", "stream") if key in known]
+    unseen = [key for key in UNSEEN if key in known]
     if unseen:
         lines.append(f"refuse_options(op, {', '.join(f'{key}={key}' for key in unseen)})")
 
@@ -256,7 +259,7 @@ def load_gradient(op: Op, read: Callable[..., tuple[Any, ...]]) -> Callable[...,
     """For `warmup`: has the engine load the kernels of a gradient. Nothing is computed."""
 
     def load(*arguments: Any, **options: Any) -> None:
-        options = {key: x for key, x in options.items() if key not in ("out", "stream")}
+        options = {key: x for key, x in options.items() if key not in UNSEEN}
         given = read(*arguments, **options)
         if op.gradient is None:
             return

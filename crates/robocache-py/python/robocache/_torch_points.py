@@ -293,6 +293,8 @@ def _gather(a: Arguments) -> tuple[Tensor, ...]:
         reduce=a.reduce,
         dtype=a.dtype,
         max_points=a.max_points,
+        device=a.device,
+        max_memory=a.max_memory,
     )
     reduces = a.reduce in REDUCES_FEATURES
     return (*others[:reduces], coords, counts, *others[reduces:])
@@ -329,13 +331,13 @@ GATHER_VOXELS, _read_gather_voxels = described(
 
 def read_gather_voxels(*arguments: Any, **options: Any) -> tuple[Any, ...]:
     given = _read_gather_voxels(*arguments, **options)
-    if given[-1] is not None:
+    if given[_MAX_POINTS] is not None:
         text = "hard voxels (max_points_per_voxel) have no gradients"
         refuse_gradients(op_of(arguments[0]), text, features=given[_FEATURES])
     return given
 
 
-_FEATURES = GATHER_VOXELS.index("features")
+_FEATURES, _MAX_POINTS = (GATHER_VOXELS.index(name) for name in ("features", "max_points"))
 
 
 def gather_voxels(*arguments: Any, **options: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from robocache import _core, _ops
@@ -11,7 +12,17 @@ REPRESENTATIONS: tuple[str, ...] = tuple(_SHAPES)
 """The names that `convert` knows."""
 
 
-def convert(x: Any, source: str, target: str, *, device: Any = None, stream: Any = None) -> Any:
+def convert(
+    x: Any,
+    source: str,
+    target: str,
+    *,
+    device: Any = None,
+    stream: Any = None,
+    max_memory: int | str | None = None,
+    chunk: int | None = None,
+    progress: bool | Callable[[int, int], object] | None = None,
+) -> Any:
     """Rotations in another representation.
 
     Args:
@@ -31,8 +42,10 @@ def convert(x: Any, source: str, target: str, *, device: Any = None, stream: Any
             "rot6d": n = 6, the first two columns of R, one after the other (Zhou et al.).
             "rot6d_rows": n = 6, the first two rows of R (PyTorch3D, diffusion policy). In, both are
                 made orthonormal by Gram-Schmidt, the first keeping its direction.
-        device: None or where the data lives; "auto".
+        device: None or where the data lives. Data on the host can be streamed through a GPU, a list of
+            GPUs, or "auto", the first that works (docs/multi-gpu.md).
         stream: a CUDA stream instead of the current one.
+        max_memory, chunk, progress: as for `resample`.
 
     By way of the matrix to "matrix", "rot6d" and "rot6d_rows"; by way of the quaternion else. Small
     angles and angles near pi lose no digits. The same representation in and out gives its normal form;
@@ -52,7 +65,16 @@ def convert(x: Any, source: str, target: str, *, device: Any = None, stream: Any
     lead = shape[: len(shape) - len(own)]
     # The engine takes one axis of rows, and refuses what has other axes behind.
     if not own or len(lead) < 2 or shape[len(lead) :] != own:
-        return _ops.rotation_convert(x, source, target, device=device, stream=stream)
+        return _ops.rotation_convert(
+            x,
+            source,
+            target,
+            device=device,
+            stream=stream,
+            max_memory=max_memory,
+            chunk=chunk,
+            progress=progress,
+        )
     rows = 1
     for size in lead:
         rows = rows * size
@@ -62,6 +84,9 @@ def convert(x: Any, source: str, target: str, *, device: Any = None, stream: Any
         target,
         device=device,
         stream=stream,
+        max_memory=max_memory,
+        chunk=chunk,
+        progress=progress,
     )
     return made.reshape(*lead, *made.shape[1:])
 

@@ -95,6 +95,23 @@ fn most_kept() -> usize {
     }
 }
 
+/// Bytes of the pool that nobody uses now.
+pub fn kept_bytes() -> usize {
+    KEPT.try_lock().map_or(0, |kept| kept.blocks.iter().map(|block| block.bytes).sum())
+}
+
+/// Bytes that the machine can still give to this process; none where it does not say.
+pub fn available_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let machine = line.split_whitespace().next()?.parse::<u64>().ok()? * 1024;
+    // What a container may take, where it is told so.
+    let read =
+        |name: &str| std::fs::read_to_string(format!("/sys/fs/cgroup/memory.{name}")).ok()?.trim().parse::<u64>().ok();
+    let group = read("max").map(|most| most.saturating_sub(read("current").unwrap_or(0)));
+    Some(group.map_or(machine, |group| group.min(machine)))
+}
+
 /// Bytes to take for so many: whole large pages where that is little more, which the system then gives.
 fn room(bytes: usize) -> Option<usize> {
     let large = bytes.checked_next_multiple_of(PAGE)?;

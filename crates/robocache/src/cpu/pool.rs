@@ -15,7 +15,7 @@ use crate::{Context, Error, ErrorKind, Result};
 /// Waking a thread costs about as much as moving this many bytes.
 const WORTH_SHARING_BYTES: usize = 256 << 10;
 /// How often a long run asks whether it should stop.
-const POLL: Duration = Duration::from_millis(50);
+pub(crate) const POLL: Duration = Duration::from_millis(50);
 
 struct Pool {
     process: u32,

@@ -25,6 +25,16 @@ impl DeviceBuffer {
         Ok(Self { gpu, pointer, bytes })
     }
 
+    /// How long it is.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Where it begins on the GPU.
+    pub(super) fn address(&self) -> DevicePointer {
+        self.pointer
+    }
+
     /// A copy of a slice.
     pub fn from_slice<T: Element>(gpu: &'static Gpu, data: &[T]) -> Result<Self> {
         Self::from_tensor(gpu, &TensorRef::from_slice(data, &[data.len()])?)

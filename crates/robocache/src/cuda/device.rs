@@ -7,6 +7,7 @@ use std::sync::{Mutex, OnceLock, PoisonError, RwLock, mpsc};
 use std::time::{Duration, Instant};
 
 use super::driver::{self, driver, version_text};
+use super::lane::Lanes;
 use super::launch::Kernel;
 use super::report::Mailbox;
 use super::sys::{Driver, Handle, attribute};
@@ -72,6 +73,7 @@ pub struct Gpu {
     /// Milliseconds after `opened` when the driver was last asked whether the context is there.
     asked: AtomicU64,
     pub(super) mailbox: Mailbox,
+    pub(super) lanes: Lanes,
     /// By family, variant, and what it is compiled for.
     pub(super) kernels: RwLock<HashMap<(usize, u32, u64), Kernel>>,
 }
@@ -152,13 +154,19 @@ pub fn gpu(ordinal: u32, stream: super::StreamHandle) -> Result<&'static Gpu> {
             return Err(needs_warmup());
         }
         static OPENING: Mutex<()> = Mutex::new(());
-        let _alone = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
-        if slot.get().is_none() {
+        // What logs may wait for the interpreter, whose thread may wait for this lock: so nothing logs before it is free.
+        let alone = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = slot.get().is_none();
+        if is_new {
             match Gpu::open(driver, ordinal) {
                 // Memory may be free at the next call; every other reason stays.
                 Err(error) if error.kind() == ErrorKind::OutOfMemory => return Err(error),
                 result => drop(slot.set(result.map_err(|error| Refusal(error.kind(), error.to_string())))),
             }
+        }
+        drop(alone);
+        if let (true, Some(Ok(gpu))) = (is_new, slot.get()) {
+            log::debug!("opened cuda:{ordinal}: {}, driver for CUDA {}", gpu.info.name, gpu.info.driver);
         }
     }
     match slot.get() {
@@ -166,6 +174,12 @@ pub fn gpu(ordinal: u32, stream: super::StreamHandle) -> Result<&'static Gpu> {
         Some(Err(Refusal(kind, reason))) => Err(Error::new(*kind, reason.clone())),
         None => Err(Error::new(ErrorKind::NoDevice, format!("cuda:{ordinal} was not opened"))),
     }
+}
+
+/// The GPUs that were used, and whether each is lost.
+pub fn used_gpus() -> impl Iterator<Item = (&'static Gpu, bool)> {
+    let used = if driver::is_in_use() { &GPUS[..] } else { &[] };
+    used.iter().filter_map(|slot| slot.get()?.as_ref().ok()).map(|gpu| (gpu, gpu.lost.get().is_some()))
 }
 
 /// Whether there is one GPU and no other.
@@ -222,6 +236,7 @@ impl Gpu {
             opened: Instant::now(),
             asked: AtomicU64::new(0),
             mailbox,
+            lanes: Lanes::default(),
             kernels: RwLock::default(),
         })
     }
@@ -229,6 +244,14 @@ impl Gpu {
     /// What it is.
     pub fn info(&self) -> &GpuInfo {
         &self.info
+    }
+
+    /// Bytes that are free on it now; none where it does not say.
+    pub fn free_bytes(&self) -> Option<u64> {
+        let _current = self.current().ok()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: the pointers are valid.
+        (unsafe { (self.driver.memory_info)(&raw mut free, &raw mut total) } == 0).then_some(free as u64)
     }
 
     /// Makes the GPU the calling thread's current one until the guard is dropped.
@@ -273,8 +296,17 @@ impl Gpu {
 
     /// Latches the GPU as lost.
     fn lose(&self, reason: String) -> Error {
-        let reason = self.lost.get_or_init(|| reason);
-        self.lost_error(reason)
+        let mut is_new = false;
+        let reason = self.lost.get_or_init(|| {
+            is_new = true;
+            reason
+        });
+        let error = self.lost_error(reason);
+        if is_new {
+            // Whoever asked is told by the error.
+            log::info!("{error}");
+        }
+        error
     }
 
     /// Turns a driver's code into an error; codes after which nothing works latch the GPU as lost.

@@ -109,11 +109,18 @@ pub struct Launcher<'g> {
     stream: StreamHandle,
     /// Load kernels, launch nothing.
     only_load: bool,
+    /// Where the rows of this part of a call begin.
+    first_row: u64,
 }
 
 impl<'g> Launcher<'g> {
     pub(crate) fn new(gpu: &'g Gpu, stream: StreamHandle, only_load: bool) -> Self {
-        Self { gpu, stream, only_load }
+        Self { gpu, stream, only_load, first_row: 0 }
+    }
+
+    /// For a part of a call whose batch begins at this row.
+    pub(crate) fn with_first_row(self, first_row: usize) -> Self {
+        Self { first_row: first_row as u64, ..self }
     }
 
     /// Whether kernels are loaded and not launched.
@@ -132,7 +139,7 @@ impl<'g> Launcher<'g> {
 
     /// A reporter for this call's findings.
     pub(crate) fn reporter(&self) -> Reporter {
-        self.gpu.mailbox.reporter(is_capturing(self.gpu.driver, self.stream))
+        self.gpu.mailbox.reporter(is_capturing(self.gpu.driver, self.stream), self.first_row)
     }
 
     /// Launches a kernel with its one argument.
@@ -219,8 +226,12 @@ impl<'g> Launcher<'g> {
         if let Some(kernel) = kernels.get(&key) {
             return Ok(*kernel);
         }
-        let kernel = self.load(&KernelVariant::new(family, variant, special))?;
+        let variant = KernelVariant::new(family, variant, special);
+        let began = std::time::Instant::now();
+        let kernel = self.load(&variant)?;
         kernels.insert(key, kernel);
+        drop(kernels);
+        log::debug!("loaded {} in {:.1} ms", variant.name(), began.elapsed().as_secs_f64() * 1e3);
         Ok(kernel)
     }
 

@@ -8,6 +8,7 @@
 //! host memory, in the faulty case only, and their calls may report again: `%gridid`, which could
 //! tell replays apart, is the same in all of them (tried on an H200).
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -96,7 +97,12 @@ pub(super) struct Mailbox {
     on_device: DevicePointer,
     claims: DevicePointer,
     calls: AtomicU64,
+    /// Calls whose rows are those of a later part of a batch, and where that begins; the latest last.
+    parts: Mutex<VecDeque<(u64, u64)>>,
 }
+
+/// Parts that are remembered: more than can be queued.
+const MOST_PARTS: usize = 1 << 16;
 
 impl Mailbox {
     /// Allocates the letter (pinned, mapped) and the claims; the only allocation that we ever make.
@@ -122,7 +128,7 @@ impl Mailbox {
             code
         };
         match code {
-            0 => Ok(Self { letter: host.cast(), on_device, claims, calls: AtomicU64::new(0) }),
+            0 => Ok(Self { letter: host.cast(), on_device, claims, calls: AtomicU64::new(0), parts: Mutex::default() }),
             OUT_OF_MEMORY => {
                 Err(Error::new(ErrorKind::OutOfMemory, format!("no memory for reports: {}", driver.describe(code))))
             }
@@ -130,9 +136,17 @@ impl Mailbox {
         }
     }
 
-    /// A reporter for a new call; one that is captured in a graph may report at every replay.
-    pub(super) fn reporter(&self, captured: bool) -> Reporter {
+    /// A reporter for a new call, whose rows begin at `first_row`; one that is captured in a graph may report at every
+    /// replay.
+    pub(super) fn reporter(&self, captured: bool, first_row: u64) -> Reporter {
         let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        if first_row > 0 {
+            let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+            if parts.len() == MOST_PARTS {
+                parts.pop_front();
+            }
+            parts.push_back((call, first_row));
+        }
         Reporter { letter: self.on_device, claims: self.claims, call, once: if captured { 0 } else { call } }
     }
 
@@ -146,7 +160,7 @@ impl Mailbox {
         }
         let read = |field: &AtomicU64| field.load(Ordering::Relaxed);
         let code = read(&letter.code);
-        let finding = Finding {
+        let mut finding = Finding {
             code: (code & 0xffff_ffff) as u32,
             row: read(&letter.row),
             index: read(&letter.index),
@@ -155,6 +169,9 @@ impl Mailbox {
             third: read(&letter.third),
         };
         let call = read(&letter.call);
+        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        finding.row += parts.iter().find(|(part, _)| *part == call).map_or(0, |&(_, first)| first);
+        drop(parts);
         // Of several threads that look at once, one reports.
         letter.epoch.compare_exchange(epoch, epoch + 1, Ordering::AcqRel, Ordering::Relaxed).ok()?;
         let latest = self.calls.load(Ordering::Relaxed);

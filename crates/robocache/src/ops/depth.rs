@@ -2,9 +2,10 @@
 //! memory. Every point has the bits that `unproject` writes: both compute it here.
 
 use super::cloud::{BLOCK, Block, Cloud, ReadPoints};
-use super::pose::{Camera, Pose, Small};
+use super::pose::{Camera, Pose, Small, camera_axes, pose_axes};
 use super::rows::{Batch, check_lengths, strides};
 use super::transform_points::transform;
+use crate::chunks::Tensors;
 use crate::cpu::prefetch;
 use crate::tensor::{DType, TensorRef};
 use crate::{Error, Result, ensure};
@@ -45,6 +46,31 @@ impl<'a> DepthImage<'a> {
         let camera = self.intrinsics.tensor().map(|camera| ("intrinsics", camera));
         let pose = self.extrinsics.as_ref().and_then(Small::tensor).map(|pose| ("extrinsics", pose));
         [("depth", &self.depth)].into_iter().chain(camera).chain(pose)
+    }
+
+    /// The same in other memory.
+    pub(crate) fn on<'t>(&self, tensors: &mut Tensors<'t>) -> DepthImage<'t>
+    where
+        'a: 't,
+    {
+        DepthImage {
+            depth: tensors.next(),
+            intrinsics: self.intrinsics.on(tensors),
+            extrinsics: self.extrinsics.map(|pose| pose.on(tensors)),
+            depth_scale: self.depth_scale,
+        }
+    }
+
+    /// The axes that each of the inputs of images, which were checked, has beside the batch.
+    fn axes(&self, image: Option<&Image>) -> impl Iterator<Item = usize> + use<> {
+        let camera = self.intrinsics.tensor().and(image).map(|image| camera_axes(image.camera));
+        let pose = self.extrinsics.as_ref().and_then(Small::tensor).and(image).and_then(|image| image.pose);
+        [2].into_iter().chain(camera).chain(pose.map(pose_axes))
+    }
+
+    /// The data tensors with the axes that each has beside the batch.
+    pub(crate) fn inputs_and_axes(&self, cloud: &Cloud) -> impl Iterator<Item = (&TensorRef<'a>, usize)> {
+        self.inputs().map(|(_, tensor)| tensor).zip(self.axes(cloud.image.as_ref()))
     }
 
     /// The cloud that the pixels are.
@@ -126,6 +152,26 @@ impl<'a> PointSource<'a> {
             Self::Depth(image) => (None, Some(image)),
         };
         points.into_iter().chain(image.into_iter().flat_map(DepthImage::inputs))
+    }
+
+    /// The data tensors with the axes that each has beside the batch.
+    pub(crate) fn inputs_and_axes(&self, cloud: &Cloud) -> impl Iterator<Item = (&TensorRef<'a>, usize)> {
+        let (points, image) = match self {
+            Self::Cloud(points) => (Some((points, 2)), None),
+            Self::Depth(image) => (None, Some(image)),
+        };
+        points.into_iter().chain(image.into_iter().flat_map(|image| image.inputs_and_axes(cloud)))
+    }
+
+    /// The same in other memory.
+    pub(crate) fn on<'t>(&self, tensors: &mut Tensors<'t>) -> PointSource<'t>
+    where
+        'a: 't,
+    {
+        match self {
+            Self::Cloud(_) => PointSource::Cloud(tensors.next()),
+            Self::Depth(image) => PointSource::Depth(image.on(tensors)),
+        }
     }
 
     /// Checks where the points come from, and lengths; `batch` has taken in the other arguments.

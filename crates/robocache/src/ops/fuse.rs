@@ -5,6 +5,7 @@ use super::align::{
     self, Align, Arguments, Batch, Dims as StreamDims, Extrapolate, Method, Methods, Scale, Source, are_lengths,
     are_stamps, check_ends, check_gap, check_scale, is_stored, with_unit,
 };
+use crate::chunks::{Cuts, Tensors};
 use crate::cuda::{Launcher, Reports};
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Error, Op, OutputSpec, Outputs, Result, ensure};
@@ -276,6 +277,10 @@ static REPORTS: Reports = Reports::new(|finding| align::describe(finding, true).
 impl Op for Fuse<'_> {
     const NAME: &'static str = "fuse";
     type Dims = Dims;
+    type On<'t>
+        = Fuse<'t>
+    where
+        Self: 't;
 
     fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'_>)> {
         // By number: lists of lists take several times as long to go through, and this is done for every call.
@@ -340,6 +345,31 @@ impl Op for Fuse<'_> {
         }
         let targets = self.targets.shape().last().copied().unwrap_or(0);
         Ok(Dims { has_batch: batch.is_some(), batch: size, targets, width: column, dtype, parts })
+    }
+
+    fn cuts(&self, dims: &Dims) -> Option<Cuts> {
+        let cuts = Cuts::new(dims.has_batch, dims.batch);
+        // Lengths count from the start of a row.
+        let mut cuts = if self.target_lengths.is_some() { cuts } else { cuts.items("target", dims.targets) };
+        for stream in &self.streams {
+            let samples = stream.samples.map(|(values, times)| [(values, 2), (times, 1)]);
+            cuts = cuts.inputs(samples.into_iter().flatten()).inputs(stream.lengths.map(|lengths| (lengths, 0)));
+            cuts = cuts.shared(usize::from(stream.scale.as_ref().and_then(Scale::columns).is_some()));
+        }
+        let target_lengths = self.target_lengths.as_ref().map(|lengths| (lengths, 0));
+        Some(cuts.input_of_items(&self.targets, 1, 0).inputs(target_lengths))
+    }
+
+    fn on<'t>(&'t self, mut tensors: Tensors<'t>) -> Fuse<'t> {
+        let stream = |stream: &'t Stream<'_>| Stream {
+            samples: stream.samples.map(|_| (tensors.next_ref(), tensors.next_ref())),
+            lengths: stream.lengths.map(|_| tensors.next_ref()),
+            scale: stream.scale.map(|scale| scale.on(&mut tensors)),
+            ..stream.clone()
+        };
+        let streams = self.streams.iter().map(stream).collect();
+        let targets = tensors.next();
+        Fuse { streams, targets, target_lengths: tensors.next_if(self.target_lengths.is_some()), ..self.clone() }
     }
 
     fn outputs(&self, dims: &Dims) -> Result<Vec<OutputSpec>> {

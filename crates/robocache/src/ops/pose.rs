@@ -1,6 +1,7 @@
 //! Small matrices beside large data: poses and cameras, one for all rows or one for each.
 
 use super::rows::{Batch, strides};
+use crate::chunks::Tensors;
 use crate::tensor::{DType, Device, TensorRef};
 use crate::{Error, Result, ensure};
 
@@ -20,6 +21,17 @@ impl<'a> Small<'a> {
     fn any(&self) -> &TensorRef<'a> {
         match self {
             Self::Tensor(tensor) | Self::Host(tensor) => tensor,
+        }
+    }
+
+    /// The same in other memory, where it is a tensor of the call.
+    pub(crate) fn on<'t>(&self, tensors: &mut Tensors<'t>) -> Small<'t>
+    where
+        'a: 't,
+    {
+        match self {
+            Self::Tensor(_) => Small::Tensor(tensors.next()),
+            Self::Host(tensor) => Small::Host(*tensor),
         }
     }
 
@@ -88,6 +100,16 @@ unsafe fn read_float(tensor: &TensorRef<'_>, offset: isize) -> f64 {
             _ => *tensor.data().cast::<f64>().offset(offset),
         }
     }
+}
+
+/// The axes of a camera in a form.
+pub(crate) fn camera_axes(form: usize) -> usize {
+    CAMERAS[form].len()
+}
+
+/// The axes of a pose in a form.
+pub(crate) fn pose_axes(form: usize) -> usize {
+    POSES[form].len()
 }
 
 const POSES: [&[usize]; 3] = [&[4, 4], &[3, 4], &[7]];

@@ -1,6 +1,7 @@
 //! Values of a stream at other times than it was recorded at: `align` of one stream.
 
 use super::align::{self, Align, Arguments, Dims, Source};
+use crate::chunks::{Cuts, Tensors};
 use crate::cuda::{Launcher, Reports};
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Op, OutputSpec, Outputs, Result};
@@ -118,6 +119,10 @@ static REPORTS: Reports = Reports::new(|finding| align::describe(finding, false)
 impl Op for Resample<'_> {
     const NAME: &'static str = "resample";
     type Dims = Dims;
+    type On<'t>
+        = Resample<'t>
+    where
+        Self: 't;
 
     fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'_>)> {
         let needed = [("values", &self.values), ("times", &self.times), ("targets", &self.targets)];
@@ -132,6 +137,27 @@ impl Op for Resample<'_> {
         arguments.check_ranks()?;
         arguments.check_options()?;
         arguments.check_sizes(&arguments.batch()?)
+    }
+
+    fn cuts(&self, dims: &Dims) -> Option<Cuts> {
+        let cuts = Cuts::new(dims.has_batch, dims.batch);
+        // Lengths count from the start of a row.
+        let cuts = if self.target_lengths.is_some() { cuts } else { cuts.items("target", dims.targets) };
+        let lengths = [&self.lengths, &self.target_lengths].into_iter().flatten().map(|lengths| (lengths, 0));
+        let cuts = cuts.inputs([(&self.values, 2), (&self.times, 1)]).input_of_items(&self.targets, 1, 0);
+        Some(cuts.inputs(lengths).shared(usize::from(self.scale.as_ref().and_then(Scale::columns).is_some())))
+    }
+
+    fn on<'t>(&'t self, mut tensors: Tensors<'t>) -> Resample<'t> {
+        Resample {
+            values: tensors.next(),
+            times: tensors.next(),
+            targets: tensors.next(),
+            lengths: tensors.next_if(self.lengths.is_some()),
+            target_lengths: tensors.next_if(self.target_lengths.is_some()),
+            scale: self.scale.map(|scale| scale.on(&mut tensors)),
+            ..self.clone()
+        }
     }
 
     fn outputs(&self, dims: &Dims) -> Result<Vec<OutputSpec>> {

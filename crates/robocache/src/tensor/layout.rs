@@ -128,6 +128,22 @@ impl Layout {
         self.dense
     }
 
+    /// With another size of one axis, of which it has no more.
+    pub(super) fn part(mut self, axis: usize, length: usize) -> Self {
+        if axis < self.rank() && length != self.shape[axis] {
+            self.shape[axis] = length;
+            self.count = self.shape().iter().product();
+            let mut expected = 1isize;
+            let mut dense = true;
+            for (&size, &stride) in self.shape().iter().zip(self.strides()).rev() {
+                dense &= size == 1 || stride == expected;
+                expected = expected.wrapping_mul(size.max(1) as isize);
+            }
+            self.dense = dense || self.count == 0;
+        }
+        self
+    }
+
     /// Whether two different indices may share an element, as `expand` makes them. Exact for
     /// the views that frameworks build by slicing; conservative for hand-made strides.
     pub fn overlaps_itself(&self) -> bool {

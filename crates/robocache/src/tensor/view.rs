@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::str::FromStr;
 
 use super::{DType, Element, Layout};
@@ -107,7 +108,7 @@ impl<'a> TensorRef<'a> {
     /// A view of nothing, as [`dlpack::describe_into`](super::dlpack::describe_into) is given one. A view that is made
     /// where it stays is not copied, for which the processor would wait until the copied fields are written.
     #[inline]
-    pub fn nothing() -> Self {
+    pub const fn nothing() -> Self {
         let (data, device) = (std::ptr::null(), Device::Cpu);
         Self { data, dtype: DType::U8, device, layout: Layout::NONE, lifetime: PhantomData }
     }
@@ -173,6 +174,25 @@ impl<'a> TensorRef<'a> {
     #[inline]
     pub fn data(&self) -> *const u8 {
         self.data
+    }
+
+    /// Bytes of its elements, which may be more than lie in memory where elements are shared.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.layout.count() * self.dtype.size()
+    }
+
+    /// The part of it whose indices along an axis lie in a range.
+    #[must_use]
+    pub(crate) fn part(mut self, axis: usize, range: Range<usize>) -> Self {
+        let Some(&stride) = self.layout.strides().get(axis) else { return Self::nothing() };
+        let layout = self.layout.part(axis, range.len());
+        if layout.count() > 0 {
+            let bytes = stride.wrapping_mul(range.start as isize).wrapping_mul(self.dtype.size() as isize);
+            self.data = self.data.wrapping_offset(bytes);
+        }
+        self.layout = layout;
+        self
     }
 
     /// The addresses that the view can touch, for overlap checks.
@@ -242,6 +262,12 @@ impl<'a> TensorMut<'a> {
     #[inline]
     pub fn view(&self) -> &TensorRef<'a> {
         &self.view
+    }
+
+    /// The part of it whose indices along some axes lie in ranges, for as long as nobody uses the whole.
+    pub(crate) fn parts<'p>(&'p mut self, axes: impl IntoIterator<Item = (usize, Range<usize>)>) -> TensorMut<'p> {
+        let view = axes.into_iter().fold(self.view, |view, (axis, range)| view.part(axis, range));
+        TensorMut { view, exclusive: PhantomData, zeroed: self.zeroed }
     }
 
     /// Address of the element with all indices 0.

@@ -16,10 +16,18 @@ mod loading;
 mod loss;
 mod memory;
 mod processes;
+mod streaming;
 
 /// What the processes that the tests start can play.
-const SCENARIOS: &[&[harness::Scenario]] =
-    &[calls::SCENARIOS, devices::SCENARIOS, guard::SCENARIOS, loss::SCENARIOS, memory::SCENARIOS, processes::SCENARIOS];
+const SCENARIOS: &[&[harness::Scenario]] = &[
+    calls::SCENARIOS,
+    devices::SCENARIOS,
+    guard::SCENARIOS,
+    loss::SCENARIOS,
+    memory::SCENARIOS,
+    processes::SCENARIOS,
+    streaming::SCENARIOS,
+];
 
 /// Not a test of its own: what the processes run.
 #[test]

@@ -32,6 +32,7 @@ use method::Ranges;
 pub(in crate::ops) use rows::Rows;
 pub(in crate::ops) use variant::{STAMPS, stamp_number};
 
+use crate::chunks::Tensors;
 use crate::cuda::Reports;
 use crate::tensor::{DType, TensorRef};
 use crate::{Error, Outputs, Result, ensure};
@@ -89,6 +90,14 @@ pub enum Scale<'a> {
 }
 
 impl<'a> Scale<'a> {
+    /// The same in other memory, where it is in any.
+    pub(in crate::ops) fn on<'t>(&self, tensors: &mut Tensors<'t>) -> Scale<'t> {
+        match self {
+            Self::One(number) => Scale::One(*number),
+            Self::Columns(_) => Scale::Columns(tensors.next_ref()),
+        }
+    }
+
     /// The numbers of the columns, if each has its own.
     pub(in crate::ops) fn columns(&self) -> Option<&'a TensorRef<'a>> {
         match self {

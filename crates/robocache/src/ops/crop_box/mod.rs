@@ -8,6 +8,7 @@ pub(crate) use cuda::KERNELS;
 
 use super::cloud::Cloud;
 use super::rows::{Batch, check_length_values, strides};
+use crate::chunks::{Cuts, Tensors};
 use crate::cuda::{GpuInfo, Launcher};
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Op, OutputSpec, Outputs, Result, ensure};
@@ -33,6 +34,10 @@ pub struct CropBox<'a> {
 impl Op for CropBox<'_> {
     const NAME: &'static str = "crop_box";
     type Dims = Cloud;
+    type On<'t>
+        = CropBox<'t>
+    where
+        Self: 't;
 
     fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'_>)> {
         [("points", &self.points)].into_iter().chain(self.lengths.as_ref().map(|x| ("lengths", x)))
@@ -44,6 +49,18 @@ impl Op for CropBox<'_> {
             ensure!(!corner.iter().any(|x| x.is_nan()), name, "expected three numbers, got {corner:?}");
         }
         Ok(cloud)
+    }
+
+    fn cuts(&self, cloud: &Cloud) -> Option<Cuts> {
+        let cuts = Cuts::new(cloud.has_batch, cloud.batch);
+        // Lengths count from the start of a row, and so does what is compacted.
+        let whole_rows = self.lengths.is_some() || self.compact;
+        let cuts = if whole_rows { cuts } else { cuts.items("point", cloud.count) };
+        Some(cuts.input_of_items(&self.points, 2, 0).inputs(self.lengths.as_ref().map(|lengths| (lengths, 0))))
+    }
+
+    fn on<'t>(&'t self, mut tensors: Tensors<'t>) -> CropBox<'t> {
+        CropBox { points: tensors.next(), lengths: tensors.next_if(self.lengths.is_some()), ..self.clone() }
     }
 
     fn outputs(&self, cloud: &Cloud) -> Result<Vec<OutputSpec>> {

@@ -11,6 +11,7 @@ pub(crate) use cuda::KERNELS;
 use super::cloud::{Cloud, Points};
 use super::rows::{Batch, given_length, strides};
 use super::scalar::{Real, Scalar, with_float};
+use crate::chunks::{Cuts, Tensors};
 use crate::cpu::{Shared, for_each, vectorized};
 use crate::cuda::{GpuInfo, Launcher};
 use crate::tensor::{DType, TensorRef};
@@ -43,6 +44,10 @@ impl FarthestPoints<'_> {
 impl Op for FarthestPoints<'_> {
     const NAME: &'static str = "farthest_points";
     type Dims = Cloud;
+    type On<'t>
+        = FarthestPoints<'t>
+    where
+        Self: 't;
 
     fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'_>)> {
         [("points", &self.points)].into_iter().chain(self.lengths.as_ref().map(|x| ("lengths", x)))
@@ -59,6 +64,15 @@ impl Op for FarthestPoints<'_> {
             self.start
         );
         Ok(cloud)
+    }
+
+    fn cuts(&self, cloud: &Cloud) -> Option<Cuts> {
+        let inputs = [(&self.points, 2)].into_iter().chain(self.lengths.as_ref().map(|lengths| (lengths, 0)));
+        Some(Cuts::new(cloud.has_batch, cloud.batch).inputs(inputs))
+    }
+
+    fn on<'t>(&'t self, mut tensors: Tensors<'t>) -> FarthestPoints<'t> {
+        FarthestPoints { points: tensors.next(), lengths: tensors.next_if(self.lengths.is_some()), ..self.clone() }
     }
 
     fn outputs(&self, cloud: &Cloud) -> Result<Vec<OutputSpec>> {

@@ -7,6 +7,7 @@ use super::chain::Chain;
 use super::frames::{Fixed, Frame, all_frames, column, end_frame, nothing_or_nan, quaternion};
 use super::wide::{Float, Wide, cross, dot};
 use super::{Batch, Count, HEADERS, PART, View, same_type, takes, type_number, type_of};
+use crate::chunks::{Cuts, Tensors};
 use crate::cpu::{for_each, vectorized};
 use crate::cuda::{Grid, KernelFamily, Launcher};
 use crate::tensor::{DType, TensorRef};
@@ -54,6 +55,10 @@ struct Args {
 impl Op for ForwardBackward<'_> {
     const NAME: &'static str = "fk_backward";
     type Dims = Dims;
+    type On<'t>
+        = ForwardBackward<'t>
+    where
+        Self: 't;
 
     fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'_>)> {
         let pose = self.pose.as_ref().map(|pose| ("grad_pose", pose));
@@ -75,6 +80,21 @@ impl Op for ForwardBackward<'_> {
             takes("grad_jacobian", jacobian, &inner, || format!("[B,{links},6,{}]", inner[2]), &mut batch)?;
         }
         Ok(Dims(Count::of(&batch)))
+    }
+
+    fn cuts(&self, Dims(count): &Dims) -> Option<Cuts> {
+        let pose = self.pose.as_ref().map(|pose| (pose, 2));
+        let jacobian = self.jacobian.as_ref().map(|jacobian| (jacobian, 3));
+        Some(count.cuts().inputs([(&self.q, 1)]).inputs(pose).inputs(jacobian))
+    }
+
+    fn on<'t>(&'t self, mut tensors: Tensors<'t>) -> ForwardBackward<'t> {
+        ForwardBackward {
+            q: tensors.next(),
+            pose: tensors.next_if(self.pose.is_some()),
+            jacobian: tensors.next_if(self.jacobian.is_some()),
+            ..*self
+        }
     }
 
     fn outputs(&self, Dims(count): &Dims) -> Result<Vec<OutputSpec>> {

@@ -7,6 +7,7 @@ use super::chain::Chain;
 use super::frames::{Fixed, Frame, all_frames, column, end_frame, nothing_or_nan, quaternion};
 use super::wide::{Float, Wide};
 use super::{Batch, Count, HEADERS, PART, View, type_number, type_of};
+use crate::chunks::{Cuts, Tensors};
 use crate::cpu::{for_each, vectorized};
 use crate::cuda::{Grid, KernelFamily, Launcher};
 use crate::tensor::{DType, TensorRef};
@@ -67,6 +68,10 @@ struct Args {
 impl Op for Forward<'_> {
     const NAME: &'static str = "fk";
     type Dims = Dims;
+    type On<'t>
+        = Forward<'t>
+    where
+        Self: 't;
 
     fn name(&self) -> &'static str {
         if self.jacobian { "jacobian" } else { "fk" }
@@ -80,6 +85,14 @@ impl Op for Forward<'_> {
         let mut batch = Batch::default();
         self.chain.check("q", &self.q, &mut batch)?;
         Ok(Dims(Count::of(&batch)))
+    }
+
+    fn cuts(&self, Dims(count): &Dims) -> Option<Cuts> {
+        Some(count.cuts().inputs([(&self.q, 1)]))
+    }
+
+    fn on<'t>(&'t self, mut tensors: Tensors<'t>) -> Forward<'t> {
+        Forward { q: tensors.next(), ..*self }
     }
 
     fn outputs(&self, Dims(count): &Dims) -> Result<Vec<OutputSpec>> {

@@ -10,6 +10,7 @@ use super::solve::{columns, damped_step, one};
 use super::velocity::one_link;
 use super::wide::{Float, Wide};
 use super::{Batch, Count, HEADERS, View, same_type, takes, type_number, type_of};
+use crate::chunks::{Cuts, Tensors};
 use crate::cpu::{for_each, vectorized};
 use crate::cuda::{Grid, KernelFamily, Launcher};
 use crate::tensor::{DType, TensorRef};
@@ -109,6 +110,10 @@ struct Rules {
 impl Op for InverseKinematics<'_> {
     const NAME: &'static str = "ik";
     type Dims = Dims;
+    type On<'t>
+        = InverseKinematics<'t>
+    where
+        Self: 't;
 
     fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'_>)> {
         [("pose", &self.pose)].into_iter().chain(self.q0.as_ref().map(|q0| ("q0", q0)))
@@ -132,6 +137,14 @@ impl Op for InverseKinematics<'_> {
         ensure!((1..=100_000).contains(&self.max_iterations), "max_iterations", "expected 1 to 100000");
         ensure!((1..=10_000).contains(&self.seeds), "seeds", "expected 1 to 10000");
         Ok(Dims(Count::of(&batch)))
+    }
+
+    fn cuts(&self, Dims(count): &Dims) -> Option<Cuts> {
+        Some(count.cuts().inputs([(&self.pose, 1)]).inputs(self.q0.as_ref().map(|q0| (q0, 1))))
+    }
+
+    fn on<'t>(&'t self, mut tensors: Tensors<'t>) -> InverseKinematics<'t> {
+        InverseKinematics { pose: tensors.next(), q0: tensors.next_if(self.q0.is_some()), ..*self }
     }
 
     fn outputs(&self, Dims(count): &Dims) -> Result<Vec<OutputSpec>> {

@@ -31,6 +31,7 @@ pub(crate) use inverse::KERNELS as INVERSE_KERNELS;
 pub(crate) use velocity::KERNELS as VELOCITY_KERNELS;
 
 use super::rows::Batch;
+use crate::chunks::Cuts;
 use crate::cuda::Special;
 use crate::tensor::{DType, TensorMut, TensorRef};
 use crate::{Result, ensure};
@@ -108,6 +109,11 @@ struct Count {
 impl Count {
     fn of(batch: &Batch) -> Self {
         Self { rows: batch.size.map_or(1, |(size, _)| size), batched: batch.size.is_some() }
+    }
+
+    /// Rows do not know of each other.
+    fn cuts(self) -> Cuts {
+        Cuts::new(self.batched, self.rows)
     }
 
     /// A shape with the batch in front where there is one.

@@ -7,6 +7,7 @@ use super::frames::{Fixed, Frame, all_frames, end_frame, nothing_or_nan};
 use super::solve::{columns, damped_step};
 use super::wide::{Float, Wide};
 use super::{Batch, Count, HEADERS, PART, View, same_type, takes, type_number, type_of};
+use crate::chunks::{Cuts, Tensors};
 use crate::cpu::{for_each, vectorized};
 use crate::cuda::{Grid, KernelFamily, Launcher};
 use crate::tensor::{DType, TensorRef};
@@ -55,6 +56,10 @@ struct Args {
 impl Op for JointVelocity<'_> {
     const NAME: &'static str = "joint_velocity";
     type Dims = Dims;
+    type On<'t>
+        = JointVelocity<'t>
+    where
+        Self: 't;
 
     fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'_>)> {
         [("q", &self.q), ("twist", &self.twist)].into_iter()
@@ -69,6 +74,14 @@ impl Op for JointVelocity<'_> {
         let damping = self.damping;
         ensure!((1e-4..=1e4).contains(&damping), "damping", "expected 0.0001 to 10000, got {damping}");
         Ok(Dims(Count::of(&batch)))
+    }
+
+    fn cuts(&self, Dims(count): &Dims) -> Option<Cuts> {
+        Some(count.cuts().inputs([(&self.q, 1), (&self.twist, 1)]))
+    }
+
+    fn on<'t>(&'t self, mut tensors: Tensors<'t>) -> JointVelocity<'t> {
+        JointVelocity { q: tensors.next(), twist: tensors.next(), ..*self }
     }
 
     fn outputs(&self, Dims(count): &Dims) -> Result<Vec<OutputSpec>> {

@@ -25,6 +25,7 @@ pub(crate) use rows_cuda::ROW_KERNELS;
 
 use super::align::strides;
 use super::resample::Resample;
+use crate::chunks::Tensors;
 use crate::cuda::{GpuInfo, Launcher};
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Op, OutputSpec, Outputs, Result, ensure};
@@ -49,6 +50,10 @@ pub struct ResampleBackward<'a> {
 impl Op for ResampleBackward<'_> {
     const NAME: &'static str = "resample_backward";
     type Dims = Dims;
+    type On<'t>
+        = ResampleBackward<'t>
+    where
+        Self: 't;
 
     fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'_>)> {
         self.forward.inputs().chain([("grad", &self.grad)])
@@ -72,6 +77,11 @@ impl Op for ResampleBackward<'_> {
         let groups = (shared && forward.batch != 1).then(|| forward.batch.min(GROUPS));
         let accumulator = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
         Ok(Dims { grad_strides: strides(&self.grad), groups, accumulator, forward })
+    }
+
+    fn on<'t>(&'t self, mut tensors: Tensors<'t>) -> ResampleBackward<'t> {
+        let last = tensors.take_last();
+        ResampleBackward { forward: self.forward.on(tensors), grad: last }
     }
 
     fn outputs(&self, dims: &Dims) -> Result<Vec<OutputSpec>> {

@@ -16,6 +16,7 @@ pub use representation::{EulerOrder, Representation};
 use super::cloud::expect_float;
 use super::rows::strides;
 use super::scalar::with_float;
+use crate::chunks::{Cuts, Tensors};
 use crate::cuda::Launcher;
 use crate::tensor::TensorRef;
 use crate::{Context, Op, OutputSpec, Outputs, Result, ensure};
@@ -70,6 +71,10 @@ impl Convert<'_> {
 impl Op for Convert<'_> {
     const NAME: &'static str = "rotation.convert";
     type Dims = Dims;
+    type On<'t>
+        = Convert<'t>
+    where
+        Self: 't;
 
     fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'_>)> {
         [("x", &self.x)].into_iter()
@@ -84,6 +89,14 @@ impl Op for Convert<'_> {
         expect_float("x", self.x.dtype())?;
         let has_batch = shape.len() > own.len();
         Ok(Dims { has_batch, rows: if has_batch { shape[0] } else { 1 } })
+    }
+
+    fn cuts(&self, dims: &Dims) -> Option<Cuts> {
+        Some(Cuts::new(dims.has_batch, dims.rows).inputs([(&self.x, self.source.shape().len())]))
+    }
+
+    fn on<'t>(&'t self, mut tensors: Tensors<'t>) -> Convert<'t> {
+        Convert { x: tensors.next(), ..*self }
     }
 
     fn outputs(&self, dims: &Dims) -> Result<Vec<OutputSpec>> {
@@ -102,6 +115,10 @@ impl Op for Convert<'_> {
 impl Op for ConvertBackward<'_> {
     const NAME: &'static str = "rotation_backward";
     type Dims = Dims;
+    type On<'t>
+        = ConvertBackward<'t>
+    where
+        Self: 't;
 
     fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'_>)> {
         [("x", &self.forward.x), ("grad", &self.grad)].into_iter()
@@ -113,6 +130,15 @@ impl Op for ConvertBackward<'_> {
         ensure!(self.grad.dtype() == dtype, "grad", "expected {dtype} like x, got {}", self.grad.dtype());
         ensure!(self.grad.shape() == shape, "grad", "expected shape {shape:?}, got {:?}", self.grad.shape());
         Ok(dims)
+    }
+
+    fn cuts(&self, dims: &Dims) -> Option<Cuts> {
+        let grad = (&self.grad, self.forward.target.shape().len());
+        Some(Cuts::new(dims.has_batch, dims.rows).inputs([(&self.forward.x, self.forward.source.shape().len()), grad]))
+    }
+
+    fn on<'t>(&'t self, mut tensors: Tensors<'t>) -> ConvertBackward<'t> {
+        ConvertBackward { forward: Convert { x: tensors.next(), ..self.forward }, grad: tensors.next() }
     }
 
     fn outputs(&self, _: &Dims) -> Result<Vec<OutputSpec>> {

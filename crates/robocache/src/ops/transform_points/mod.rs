@@ -6,9 +6,10 @@
 use std::ops::Range;
 
 use super::cloud::{BLOCK, Block, Cloud, Points, PointsMut};
-use super::pose::{Pose, Small, SmallArgs};
+use super::pose::{Pose, Small, SmallArgs, pose_axes};
 use super::rows::{Batch, strides};
 use super::scalar::{FLOATS, Real, Scalar, float_number, with_float};
+use crate::chunks::{Cuts, Tensors};
 use crate::cpu::{for_each, vectorized};
 use crate::cuda::{CloudArgs, Grid, KernelFamily, Launcher, PointsOut};
 use crate::tensor::TensorRef;
@@ -53,6 +54,10 @@ struct Args {
 impl Op for TransformPoints<'_> {
     const NAME: &'static str = "transform_points";
     type Dims = Dims;
+    type On<'t>
+        = TransformPoints<'t>
+    where
+        Self: 't;
 
     fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'_>)> {
         [("points", &self.points)].into_iter().chain(self.pose.tensor().map(|pose| ("pose", pose)))
@@ -63,6 +68,16 @@ impl Op for TransformPoints<'_> {
         let mut batch = Batch::default();
         let form = Pose::new("pose", self.pose, &mut batch)?.form;
         Ok(Dims { cloud: Cloud::new(&self.points, None, batch)?, form })
+    }
+
+    fn cuts(&self, dims: &Dims) -> Option<Cuts> {
+        let cuts = Cuts::new(dims.cloud.has_batch, dims.cloud.batch).items("point", dims.cloud.count);
+        let pose = self.pose.tensor().map(|pose| (pose, pose_axes(dims.form)));
+        Some(cuts.input_of_items(&self.points, 2, 0).inputs(pose))
+    }
+
+    fn on<'t>(&'t self, mut tensors: Tensors<'t>) -> TransformPoints<'t> {
+        TransformPoints { points: tensors.next(), pose: self.pose.on(&mut tensors) }
     }
 
     fn outputs(&self, dims: &Dims) -> Result<Vec<OutputSpec>> {

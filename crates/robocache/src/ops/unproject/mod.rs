@@ -7,6 +7,7 @@
 use super::cloud::{BLOCK, Cloud, PointsMut, ReadPoints};
 use super::depth::{DepthImage, Lens, Pixels, PointSource, Seen};
 use super::rows::strides;
+use crate::chunks::{Cuts, Tensors};
 use crate::cpu::{Shared, for_each, vectorized};
 use crate::cuda::{Grid, KernelFamily, Launcher, PointArgs, PointsOut};
 use crate::tensor::{DType, TensorRef};
@@ -49,6 +50,10 @@ struct Rest {
 impl Op for Unproject<'_> {
     const NAME: &'static str = "unproject";
     type Dims = Dims;
+    type On<'t>
+        = Unproject<'t>
+    where
+        Self: 't;
 
     fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'_>)> {
         self.image.inputs()
@@ -56,6 +61,14 @@ impl Op for Unproject<'_> {
 
     fn check(&self) -> Result<Dims> {
         Ok(Dims { cloud: self.image.check()? })
+    }
+
+    fn cuts(&self, dims: &Dims) -> Option<Cuts> {
+        Some(Cuts::new(dims.cloud.has_batch, dims.cloud.batch).inputs(self.image.inputs_and_axes(&dims.cloud)))
+    }
+
+    fn on<'t>(&'t self, mut tensors: Tensors<'t>) -> Unproject<'t> {
+        Unproject { image: self.image.on(&mut tensors), ..self.clone() }
     }
 
     fn outputs(&self, dims: &Dims) -> Result<Vec<OutputSpec>> {

@@ -12,6 +12,7 @@ use super::groups::{check_groups, row_major};
 use super::reduce::{Features, Members};
 use super::reduce_cuda::{FeatureArgs, VECTOR_COLUMNS};
 use super::sparse_cuda::{GROUP_HEADERS, GroupsArgs, WARPS, rows_of_warp};
+use crate::chunks::Tensors;
 use crate::cpu::{Shared, for_each};
 use crate::cuda::{Grid, KernelFamily, Launcher, clear};
 use crate::ops::cloud::Cloud;
@@ -102,6 +103,10 @@ const SAME_TYPE: u32 = 2;
 impl Op for VoxelizeBackward<'_> {
     const NAME: &'static str = "voxelize_backward";
     type Dims = BackwardDims;
+    type On<'t>
+        = VoxelizeBackward<'t>
+    where
+        Self: 't;
 
     fn inputs(&self) -> impl Iterator<Item = (&'static str, &TensorRef<'_>)> {
         let others = [
@@ -132,6 +137,19 @@ impl Op for VoxelizeBackward<'_> {
         );
         let rows = grad[..grad.len() - 1].iter().product();
         Ok(BackwardDims { cloud, width, feature_strides, rows })
+    }
+
+    fn on<'t>(&'t self, mut tensors: Tensors<'t>) -> VoxelizeBackward<'t> {
+        VoxelizeBackward {
+            points: self.points.on(&mut tensors),
+            features: tensors.next(),
+            grad: tensors.next(),
+            cells: tensors.next(),
+            starts: tensors.next(),
+            order: tensors.next(),
+            count: tensors.next(),
+            ..self.clone()
+        }
     }
 
     fn outputs(&self, _dims: &BackwardDims) -> Result<Vec<OutputSpec>> {

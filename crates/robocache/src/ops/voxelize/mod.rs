@@ -41,6 +41,7 @@ use self::dims::{CountsIn, Targets, check_features};
 use super::depth::PointSource;
 use super::rows::Batch;
 use super::scalar::{Number, bits_of};
+use crate::chunks::{Cuts, Tensors};
 use crate::cuda::{GpuInfo, Launcher};
 use crate::tensor::{DType, TensorRef};
 use crate::{Context, Error, Op, OutputSpec, Outputs, Result};
@@ -128,6 +129,10 @@ impl Voxelize<'_> {
 impl Op for Voxelize<'_> {
     const NAME: &'static str = "voxelize";
     type Dims = Dims;
+    type On<'t>
+        = Voxelize<'t>
+    where
+        Self: 't;
 
     fn name(&self) -> &'static str {
         self.points.op()
@@ -181,6 +186,22 @@ impl Op for Voxelize<'_> {
             fill: bits("fill", self.fill)?,
             one: bits("dtype", Number::Whole(1))?,
         })
+    }
+
+    fn cuts(&self, dims: &Dims) -> Option<Cuts> {
+        let cuts = Cuts::new(dims.cloud.has_batch, dims.cloud.batch);
+        let cuts = cuts.inputs(self.points.inputs_and_axes(&dims.cloud));
+        let (features, lengths) = (self.features.as_ref(), self.lengths.as_ref());
+        Some(cuts.inputs(features.map(|tensor| (tensor, 2))).inputs(lengths.map(|tensor| (tensor, 0))))
+    }
+
+    fn on<'t>(&'t self, mut tensors: Tensors<'t>) -> Voxelize<'t> {
+        Voxelize {
+            points: self.points.on(&mut tensors),
+            features: tensors.next_if(self.features.is_some()),
+            lengths: tensors.next_if(self.lengths.is_some()),
+            ..self.clone()
+        }
     }
 
     fn outputs(&self, dims: &Dims) -> Result<Vec<OutputSpec>> {

@@ -6,6 +6,7 @@
 use super::dims::check_features;
 use super::groups::{GatherDims, GatherVoxels, GroupDims, GroupPoints, check_groups};
 use super::{gather_cpu, group_cpu, sparse_cuda};
+use crate::chunks::Tensors;
 use crate::cuda::{GpuInfo, Launcher};
 use crate::ops::rows::{Batch, check_length_values};
 use crate::tensor::{DType, TensorRef};
@@ -14,6 +15,10 @@ use crate::{Context, Error, ErrorKind, Op, OutputSpec, Outputs, Result, ensure};
 impl Op for GroupPoints<'_> {
     const NAME: &'static str = "voxelize";
     type Dims = GroupDims;
+    type On<'t>
+        = GroupPoints<'t>
+    where
+        Self: 't;
 
     fn name(&self) -> &'static str {
         self.points.op()
@@ -39,6 +44,14 @@ impl Op for GroupPoints<'_> {
             return Err(Error::new(ErrorKind::Unsupported, text).argument(self.points.argument()));
         }
         Ok(GroupDims { cloud, cells: self.grid.cells() as u64, all_cells: all as u64 })
+    }
+
+    fn on<'t>(&'t self, mut tensors: Tensors<'t>) -> GroupPoints<'t> {
+        GroupPoints {
+            points: self.points.on(&mut tensors),
+            lengths: tensors.next_if(self.lengths.is_some()),
+            ..self.clone()
+        }
     }
 
     fn outputs(&self, dims: &GroupDims) -> Result<Vec<OutputSpec>> {
@@ -76,6 +89,10 @@ impl Op for GroupPoints<'_> {
 impl Op for GatherVoxels<'_> {
     const NAME: &'static str = "voxelize";
     type Dims = GatherDims;
+    type On<'t>
+        = GatherVoxels<'t>
+    where
+        Self: 't;
 
     fn name(&self) -> &'static str {
         self.points.op()
@@ -120,6 +137,18 @@ impl Op for GatherVoxels<'_> {
             return Err(Error::invalid("max_points_per_voxel", "expected 1 or more, got 0"));
         }
         Ok(GatherDims { cloud, width, feature_strides, cells: self.grid.cells() as u64, dtype, voxel_dtype })
+    }
+
+    fn on<'t>(&'t self, mut tensors: Tensors<'t>) -> GatherVoxels<'t> {
+        GatherVoxels {
+            points: self.points.on(&mut tensors),
+            features: tensors.next_if(self.features.is_some()),
+            cells: tensors.next(),
+            starts: tensors.next(),
+            order: tensors.next(),
+            count: tensors.next(),
+            ..self.clone()
+        }
     }
 
     fn outputs(&self, dims: &GatherDims) -> Result<Vec<OutputSpec>> {
