@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use robocache::{Error, Result};
+use robocache_data::{RecordedClock, RecordedEpisodes, Recording};
 
 /// Data engine for robot learning: aligns streams of different rates exactly
 #[derive(Debug, Parser)]
@@ -136,6 +138,8 @@ pub(crate) struct Inspect {
     #[arg(long, value_name = "FILE.svg")]
     pub(crate) plot: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) recording: Recorded,
+    #[command(flatten)]
     pub(crate) format: Format,
 }
 
@@ -160,6 +164,8 @@ pub(crate) struct Check {
     /// Treat warnings as errors
     #[arg(long)]
     pub(crate) strict: bool,
+    #[command(flatten)]
+    pub(crate) recording: Recorded,
     #[command(flatten)]
     pub(crate) format: Format,
 }
@@ -246,11 +252,76 @@ pub(crate) struct Ingest {
     #[arg(long, value_name = "N", hide = true)]
     pub(crate) unit_frames: Option<u64>,
     #[command(flatten)]
+    pub(crate) recording: Recorded,
+    #[command(flatten)]
     pub(crate) format: Format,
 }
 
 /// What the plan has fixed when units are done.
-const PLANNED: [&str; 8] = ["streams", "methods", "images", "quality", "image_size", "workers", "tag", "unit_frames"];
+const PLANNED: [&str; 12] = [
+    "streams",
+    "methods",
+    "images",
+    "quality",
+    "image_size",
+    "workers",
+    "tag",
+    "unit_frames",
+    "clock",
+    "episode_gap",
+    "episode_topic",
+    "episode_ranges",
+];
+
+/// How a recording is read; datasets have a clock and episodes of their own.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Recordings (MCAP)")]
+pub(crate) struct Recorded {
+    /// Which clock stamps messages: that of their headers, or the recorder's
+    #[arg(long, value_name = "CLOCK", value_enum, default_value_t = Clock::Header)]
+    pub(crate) clock: Clock,
+    /// A new episode starts after so many seconds without a message
+    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["episode_topic", "episode_ranges"])]
+    pub(crate) episode_gap: Option<f64>,
+    /// Messages of this topic start episodes; false or an empty text ends one
+    #[arg(long, value_name = "TOPIC", conflicts_with = "episode_ranges")]
+    pub(crate) episode_topic: Option<String>,
+    /// An episode, in seconds from the start of the recording; may be repeated
+    #[arg(long = "episode-range", value_name = "START:END")]
+    pub(crate) episode_ranges: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Clock {
+    Header,
+    Log,
+}
+
+impl Recorded {
+    /// What was asked for.
+    pub(crate) fn resolve(&self) -> Result<Recording> {
+        let range = |text: &String| {
+            let parse = || {
+                let (start, end) = text.split_once(':')?;
+                Some((start.parse().ok()?, end.parse().ok()?))
+            };
+            parse().ok_or_else(|| {
+                Error::invalid("--episode-range", format!("expected START:END in seconds, got {text:?}"))
+            })
+        };
+        let episodes = match (self.episode_gap, &self.episode_topic) {
+            (Some(gap), _) => RecordedEpisodes::Gap(gap),
+            (None, Some(topic)) => RecordedEpisodes::Topic(topic.clone()),
+            (None, None) if self.episode_ranges.is_empty() => RecordedEpisodes::Whole,
+            (None, None) => RecordedEpisodes::Ranges(self.episode_ranges.iter().map(range).collect::<Result<_>>()?),
+        };
+        let clock = match self.clock {
+            Clock::Header => RecordedClock::Header,
+            Clock::Log => RecordedClock::Log,
+        };
+        Ok(Recording { clock, episodes })
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Images {

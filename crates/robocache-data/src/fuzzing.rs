@@ -15,7 +15,7 @@ use robocache::{ErrorKind, Result};
 use crate::cache::{self, Images, IngestOptions};
 use crate::image::{Pixels, decode_image, image_header};
 use crate::limits::{guarded, is_guarded};
-use crate::{Dataset, Limits, Progress};
+use crate::{Dataset, Limits, Progress, Recording};
 
 /// Small, so that a file that exceeds them is soon found.
 fn small() -> Limits {
@@ -185,7 +185,7 @@ impl Samples {
         let Some(name) = REPLACED.get(usize::from(first) % REPLACED.len()) else { return Ok(()) };
         let root = self.0.0.join(name.split('/').next().unwrap_or_default());
         replaced(&self.0.0.join(name), bytes, || {
-            let (_, dataset) = Dataset::open_and_check(&root, &small(), &Progress::default())?;
+            let (_, dataset) = Dataset::open_and_check(&root, &Recording::default(), &small(), &Progress::default())?;
             let Some(dataset) = dataset else {
                 return Dataset::open(&root, &small()).map(|_| ());
             };

@@ -17,8 +17,10 @@ mod json;
 mod lerobot;
 mod limits;
 pub mod loader;
+mod mcap;
 mod model;
 mod parquet;
+mod recording;
 mod urdf;
 mod video;
 
@@ -28,5 +30,6 @@ pub use findings::{Finding, Level, Progress};
 pub use frames::Frames;
 pub use limits::Limits;
 pub use model::{EpisodeInfo, Interpolation, Kind, Samples, Span, StreamInfo, Values};
+pub use recording::{RecordedClock, RecordedEpisodes, Recording};
 pub use urdf::{parse_urdf, read_urdf_text};
 pub use video::{Ffmpeg, search_ffmpeg_in};

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::Limits;
 use crate::findings::{Checked, Progress};
 use crate::frames::Frames;
+use crate::recording::Recording;
 
 /// What a stream records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -234,7 +235,7 @@ pub(crate) struct Format {
     /// Whether a path is of this format. A path that cannot be looked at is an error.
     pub(crate) recognises: fn(&Path) -> Result<bool>,
     /// Opens a path that was recognised, reading metadata only.
-    pub(crate) open: fn(&Path, &Limits) -> Result<Opened>,
+    pub(crate) open: fn(&Path, &Recording, &Limits) -> Result<Opened>,
 }
 
 /// A dataset that was opened.

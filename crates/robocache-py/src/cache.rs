@@ -407,7 +407,7 @@ type Wish = (String, Option<String>, Option<String>);
 
 /// Makes a cache of a dataset; see `rc.ingest`.
 #[pyfunction]
-#[pyo3(signature = (source, out, streams, methods, images, image_size, quality, strict, workers, tag, step))]
+#[pyo3(signature = (source, out, streams, methods, images, image_size, quality, strict, workers, tag, recording, step))]
 #[expect(clippy::too_many_arguments, reason = "the keywords of rc.ingest")]
 pub(crate) fn ingest_dataset<'py>(
     py: Python<'py>,
@@ -421,6 +421,7 @@ pub(crate) fn ingest_dataset<'py>(
     strict: bool,
     workers: Option<usize>,
     tag: Option<String>,
+    recording: Option<Bound<'py, PyDict>>,
     step: Option<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     search_ffmpeg(py);
@@ -443,6 +444,7 @@ pub(crate) fn ingest_dataset<'py>(
             workers,
             tag,
             unit_frames: None,
+            recording: crate::recording::from_python(recording.as_ref())?,
         })
     };
     let ingest_options = build().map_err(|error| errors::to_python(py, &error.op("ingest")))?;

@@ -16,6 +16,7 @@ mod numpy;
 mod options;
 mod output;
 mod points;
+mod recording;
 mod resample;
 mod resample_backward;
 mod robot;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::files::open_regular;
 use crate::limits::{corrupt, file_error};
 use crate::model::{Interpolation, Kind, Span, StreamInfo};
+use crate::recording::Recording;
 
 /// The version that is written. A reader knows this one and the one before.
 pub(crate) const VERSION: u32 = 1;
@@ -120,6 +121,9 @@ pub struct CachedSource {
     pub image_size: Option<(usize, usize)>,
     /// Of its JPEG pictures, 1 to 100.
     pub quality: u8,
+    /// How it was read, where it is a recording.
+    #[serde(default, skip_serializing_if = "Recording::is_default")]
+    pub recording: Recording,
     /// Its tasks, by number.
     pub tasks: Vec<String>,
 }

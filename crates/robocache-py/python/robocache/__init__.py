@@ -24,7 +24,7 @@ from robocache._core import (
     synchronize,
     warmup,
 )
-from robocache._data import Ingested, dataset, ingest
+from robocache._data import Ingested, Recording, dataset, ingest
 from robocache._errors import (
     CorruptData,
     DeviceLost,
@@ -66,6 +66,7 @@ __all__ = [
     "Loader",
     "NoDevice",
     "OutOfMemory",
+    "Recording",
     "RoboCacheError",
     "Robot",
     "SparseVoxels",

@@ -483,7 +483,7 @@ class Finding:
     @property
     def message(self) -> str: ...
 
-def open_dataset(path: Any) -> Dataset: ...
+def open_dataset(path: Any, recording: dict[str, Any] | None = None) -> Dataset: ...
 
 @final
 class Cache:
@@ -551,6 +551,7 @@ def ingest_dataset(
     strict: bool,
     workers: int | None,
     tag: str | None,
+    recording: dict[str, Any] | None,
     step: Any,
 ) -> dict[str, Any]: ...
 
