@@ -1,10 +1,12 @@
 //! The command line as it was typed.
 
+mod recorded;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use robocache::{Error, Result};
-use robocache_data::{RecordedClock, RecordedEpisodes, Recording};
+
+pub(crate) use self::recorded::Recorded;
 
 /// Data engine for robot learning: aligns streams of different rates exactly
 #[derive(Debug, Parser)]
@@ -42,6 +44,7 @@ pub(crate) enum Command {
     Inspect(Inspect),
     Check(Check),
     Ingest(Ingest),
+    Export(Export),
     Cache(Cache),
     Bench(Bench),
 }
@@ -273,61 +276,41 @@ const PLANNED: [&str; 12] = [
     "episode_ranges",
 ];
 
-/// How a recording is read; datasets have a clock and episodes of their own.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Recordings (MCAP)")]
-pub(crate) struct Recorded {
-    /// Which clock stamps messages: that of their headers, or the recorder's
-    #[arg(long, value_name = "CLOCK", value_enum, default_value_t = Clock::Header)]
-    pub(crate) clock: Clock,
-    /// A new episode starts after so many seconds without a message
-    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["episode_topic", "episode_ranges"])]
-    pub(crate) episode_gap: Option<f64>,
-    /// Messages of this topic start episodes; false or an empty text ends one
-    #[arg(long, value_name = "TOPIC", conflicts_with = "episode_ranges")]
-    pub(crate) episode_topic: Option<String>,
-    /// An episode, in seconds from the start of the recording; may be repeated
-    #[arg(long = "episode-range", value_name = "START:END")]
-    pub(crate) episode_ranges: Vec<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Clock {
-    Header,
-    Log,
-}
-
-impl Recorded {
-    /// What was asked for.
-    pub(crate) fn resolve(&self) -> Result<Recording> {
-        let range = |text: &String| {
-            let parse = || {
-                let (start, end) = text.split_once(':')?;
-                Some((start.parse().ok()?, end.parse().ok()?))
-            };
-            parse().ok_or_else(|| {
-                Error::invalid("--episode-range", format!("expected START:END in seconds, got {text:?}"))
-            })
-        };
-        let episodes = match (self.episode_gap, &self.episode_topic) {
-            (Some(gap), _) => RecordedEpisodes::Gap(gap),
-            (None, Some(topic)) => RecordedEpisodes::Topic(topic.clone()),
-            (None, None) if self.episode_ranges.is_empty() => RecordedEpisodes::Whole,
-            (None, None) => RecordedEpisodes::Ranges(self.episode_ranges.iter().map(range).collect::<Result<_>>()?),
-        };
-        let clock = match self.clock {
-            Clock::Header => RecordedClock::Header,
-            Clock::Log => RecordedClock::Log,
-        };
-        Ok(Recording { clock, episodes })
-    }
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Images {
     Jpeg,
     Raw,
     Skip,
+}
+
+/// Write a cache in a format that other tools open
+///
+/// Each episode becomes an MCAP file of ROS 2 messages: arrays of numbers with a header, pictures,
+/// point clouds, texts, and the task on /task. Foxglove opens them, and `inspect` and `ingest` do.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  robocache export my/cache --to mcap        write my/cache-mcap/episode_000000.mcap, ...
+  robocache export my/cache out --to mcap    write into the new folder out
+
+Exit codes: 0 fine, 2 error, 130 Ctrl-C.")]
+pub(crate) struct Export {
+    /// The cache
+    #[arg(value_name = "CACHE")]
+    pub(crate) cache: PathBuf,
+    /// A new or empty folder; the cache's name with -mcap
+    #[arg(value_name = "OUT")]
+    pub(crate) out: Option<PathBuf>,
+    /// The format
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    pub(crate) to: ExportFormat,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    Mcap,
 }
 
 /// Look after caches: list, verify, clean up

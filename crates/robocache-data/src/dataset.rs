@@ -6,7 +6,7 @@ use robocache::{Error, ErrorKind, Result, ensure};
 
 use crate::files::fingerprint;
 use crate::findings::{Finding, Progress};
-use crate::model::{EpisodeInfo, Opened, Samples, Source, StreamInfo};
+use crate::model::{Camera, EpisodeInfo, Opened, Samples, Source, StreamInfo};
 use crate::recording::Recording;
 use crate::{Limits, formats};
 
@@ -124,6 +124,12 @@ impl Dataset {
         self.source
             .read(at, streams)
             .map_err(|error| error.while_doing(format!("reading episode {}", self.source.episode(at).index)))
+    }
+
+    /// The cameras of an episode whose calibration the dataset has.
+    pub fn cameras(&self, at: usize) -> Result<Vec<Camera>> {
+        self.ensure_episode(at)?;
+        Ok(self.source.cameras(at))
     }
 
     /// The stamps of an episode's main clock in nanoseconds as the files have them; `None` where they

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use robocache::{ErrorKind, Result};
+use robocache::{Context, ErrorKind, Result};
 
 use crate::cache::{self, Images, IngestOptions};
 use crate::image::{Pixels, decode_image, image_header};
 use crate::limits::{guarded, is_guarded};
-use crate::{Dataset, Limits, Progress, Recording};
+use crate::{Dataset, Limits, Progress, RecordedClock, RecordedEpisodes, Recording, Values};
 
 /// Small, so that a file that exceeds them is soon found.
 fn small() -> Limits {
@@ -126,6 +126,27 @@ pub fn urdf(bytes: &[u8]) -> Result<()> {
 /// Arbitrary bytes as an MP4 file, of which the index is read.
 pub fn video(bytes: &[u8]) -> Result<()> {
     with_file(bytes, |path| crate::video::examine(path, &small()))
+}
+
+/// Arbitrary bytes as an MCAP recording: all of it is checked and read, its pictures too.
+pub fn mcap(bytes: &[u8]) -> Result<()> {
+    with_file(bytes, |path| {
+        let recording = Recording { clock: RecordedClock::Log, episodes: RecordedEpisodes::Gap(1.0) };
+        report(Dataset::open_recording(path, &recording, &small()))?;
+        let (_, dataset) = Dataset::open_and_check(path, &Recording::default(), &small(), &Progress::default())?;
+        let Some(dataset) = dataset else { return Ok(()) };
+        let read = |at: usize, stream: usize| {
+            for samples in dataset.read(at, &[stream])? {
+                if let Values::Frames(frames) = &samples.values {
+                    frames.for_each(0..frames.len().min(8), &Context::default(), &mut |_, _| Ok(()))?;
+                }
+            }
+            Ok(())
+        };
+        let all = (0..dataset.len().min(8)).flat_map(|at| (0..dataset.streams().len()).map(move |stream| (at, stream)));
+        // All of them, whatever the first says.
+        all.map(|(at, stream)| report(read(at, stream))).fold(Ok(()), Result::and)
+    })
 }
 
 /// Arbitrary bytes as a stream's file of a cache, with checksums that fit.

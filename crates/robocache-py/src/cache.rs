@@ -10,9 +10,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use robocache::{DType, Error, Result, Tensor, shown_path};
 use robocache_data::cache::{self as data, CachedStream, Choice, Encoding, Images, IngestOptions, Summary};
-use robocache_data::{Interpolation, Limits, Progress, Span};
+use robocache_data::{Limits, Progress};
 
-use crate::dataset::{place, search_ffmpeg};
+use crate::dataset::{Camera, info, place, search_ffmpeg};
+use crate::options::spans;
 use crate::{array, enter, errors, options};
 
 /// A cache, opened to be read. Made by `rc.open`.
@@ -192,6 +193,12 @@ impl CacheEpisode {
 
 #[pymethods]
 impl CacheEpisode {
+    /// The calibration of a camera, by the name of its stream: intrinsics, and extrinsics where it is fixed.
+    fn camera(&self, py: Python<'_>, name: &str) -> PyResult<Camera> {
+        let cameras = self.inner.cameras(self.place).map_err(|error| errors::to_python(py, &error))?;
+        info::camera(py, cameras, name)
+    }
+
     /// Its number in its source.
     #[getter]
     fn index(&self) -> u64 {
@@ -485,18 +492,4 @@ fn choice((from, to, dtype): Wish) -> Result<Choice> {
     };
     let dtype = dtype.map(find).transpose()?;
     Ok(Choice { from, to, dtype })
-}
-
-/// A method's name, or ranges of columns.
-pub(crate) fn spans(method: &Bound<'_, PyAny>) -> Result<Vec<Span>> {
-    let parse = |name: &str| Interpolation::from_name("methods", name);
-    if let Ok(name) = method.extract::<String>() {
-        // As wide as the stream, which only the plan knows.
-        return Ok(vec![Span { method: parse(&name)?, start: 0, end: usize::MAX }]);
-    }
-    let ranges = method.extract::<Vec<(String, usize, usize)>>().map_err(|_| {
-        let got = options::type_name(method);
-        Error::invalid("methods", format!("expected a name or a list of (name, start, end), got {got}"))
-    })?;
-    ranges.iter().map(|(name, start, end)| Ok(Span { method: parse(name)?, start: *start, end: *end })).collect()
 }

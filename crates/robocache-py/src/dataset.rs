@@ -1,6 +1,6 @@
 //! Datasets, as Python sees them.
 
-mod info;
+pub(crate) mod info;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use pyo3::types::{PyDict, PyList, PySlice, PyString};
 use robocache::{Context, Error, ErrorKind, Tensor, shown_path};
 use robocache_data::{Level, Limits, Progress, Recording, Samples, Values};
 
-pub(crate) use self::info::{EpisodeInfo, Finding, StreamInfo, method};
+pub(crate) use self::info::{Camera, EpisodeInfo, Finding, StreamInfo, method};
 use crate::{array, enter, errors, options, recording};
 
 const _: () = assert!(Level::Error as u8 > Level::Warning as u8, "the worst first");
@@ -261,6 +261,12 @@ impl Episode {
             // A stream that is left out says why.
             Err(error) => Err(to_python(py, error)),
         }
+    }
+
+    /// The calibration of a camera, by the name of its stream: intrinsics, and extrinsics where it is fixed.
+    fn camera(&self, py: Python<'_>, name: &str) -> PyResult<Camera> {
+        let cameras = self.inner.cameras(self.place).map_err(|error| to_python(py, error))?;
+        info::camera(py, cameras, name)
     }
 
     /// A stream by its name, or `default` where there is none.

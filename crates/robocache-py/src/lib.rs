@@ -93,6 +93,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<cache::CacheStreamInfo>()?;
     module.add_class::<dataset::Dataset>()?;
     module.add_class::<dataset::Episode>()?;
+    module.add_class::<dataset::Camera>()?;
     module.add_class::<dataset::EpisodeInfo>()?;
     module.add_class::<dataset::Episodes>()?;
     module.add_class::<dataset::Finding>()?;

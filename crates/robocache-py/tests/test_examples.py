@@ -16,6 +16,7 @@ SAYS = {
     "align_streams.py": "largest error",
     "alignment.py": "pictures written",
     "from_lerobot.py": "features",
+    "from_ros.py": "from a recording to a batch",
     "ingest_dataset.py": "0 findings",
     "robot_arm.py": "the gripper can point down in",
     "train_ddp.py": "samples once each",

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::files::open_regular;
 use crate::limits::{corrupt, file_error};
-use crate::model::{Interpolation, Kind, Span, StreamInfo};
+use crate::model::{Camera, Interpolation, Kind, Span, StreamInfo};
 use crate::recording::Recording;
 
 /// The version that is written. A reader knows this one and the one before.
@@ -238,6 +238,9 @@ pub(crate) struct UnitEpisode {
     pub(crate) tasks: Vec<String>,
     /// First row and number of rows, for each file of the unit.
     pub(crate) rows: Vec<(u64, u64)>,
+    /// Those whose calibration is known, by the names of their streams in the cache.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) cameras: Vec<Camera>,
 }
 
 /// An episode that could not be taken.

@@ -164,6 +164,9 @@ impl Maker<'_> {
             Kind::Number(number) => {
                 let kind = FieldKind::Numbers(dtype(*number), count);
                 let slot = self.slot(path, kind, None, is_repeated);
+                if let Some(field) = self.fields.last_mut() {
+                    field.is_list = !is_one;
+                }
                 out.push(match count {
                     Some(count) => Step::Numbers { size: number.size(), count, slot },
                     None => Step::CountedNumbers { size: number.size(), slot },
@@ -213,7 +216,14 @@ impl Maker<'_> {
             FieldKind::Numbers(dtype, _) if is_repeated => FieldKind::Numbers(dtype, None),
             kind => kind,
         };
-        self.fields.push(Field { path: path.to_owned(), kind, names, quaternions: Vec::new(), is_repeated });
+        self.fields.push(Field {
+            path: path.to_owned(),
+            kind,
+            names,
+            quaternions: Vec::new(),
+            is_repeated,
+            is_list: false,
+        });
         self.fields.len() - 1
     }
 

@@ -14,6 +14,8 @@ pub(super) struct Field {
     pub(super) quaternions: Vec<usize>,
     /// Whether it is in an array of messages.
     pub(super) is_repeated: bool,
+    /// Whether it is an array of numbers itself, which may have one for each joint.
+    pub(super) is_list: bool,
 }
 
 /// What a field holds.
@@ -82,6 +84,26 @@ impl Decoded {
             Some(text) => vec![lossy(text)],
             None => slot.texts.iter().map(|&(from, to)| lossy(message.get(from..to).unwrap_or_default())).collect(),
         }
+    }
+
+    /// Adds the texts of a slot, each with a zero behind it.
+    pub(super) fn join_names(&self, slot: usize, message: &[u8], out: &mut Vec<u8>) {
+        for &(from, to) in self.slots.get(slot).iter().flat_map(|slot| &slot.texts) {
+            out.extend_from_slice(message.get(from..to).unwrap_or_default());
+            out.push(0);
+        }
+    }
+
+    /// Whether the texts of a slot are those that [`Self::join_names`] has put together.
+    pub(super) fn names_are(&self, slot: usize, message: &[u8], mut joined: &[u8]) -> bool {
+        for &(from, to) in self.slots.get(slot).iter().flat_map(|slot| &slot.texts) {
+            let rest = joined.strip_prefix(message.get(from..to).unwrap_or_default());
+            match rest.and_then(<[u8]>::split_first) {
+                Some((0, rest)) => joined = rest,
+                _ => return false,
+            }
+        }
+        joined.is_empty()
     }
 
     /// The only text of a slot.

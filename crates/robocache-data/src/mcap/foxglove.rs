@@ -73,7 +73,7 @@ impl<'a> Wire<'a> {
 
 fn field(path: &str, kind: FieldKind) -> Field {
     let is_repeated = path.contains('.');
-    Field { path: path.to_owned(), kind, names: None, quaternions: Vec::new(), is_repeated }
+    Field { path: path.to_owned(), kind, names: None, quaternions: Vec::new(), is_repeated, is_list: false }
 }
 
 static POSE: LazyLock<Vec<Field>> = LazyLock::new(|| {

@@ -107,6 +107,7 @@ impl Plan {
             names: None,
             quaternions: Vec::new(),
             is_repeated: false,
+            is_list: matches!(kind, FieldKind::Numbers(_, None)),
         });
         self.places.push(Place { keys: keys.to_vec(), kind: place });
     }

@@ -15,7 +15,7 @@ const PIECE: u64 = 1 << 20;
 
 /// How the records of a piece are compressed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Compression {
+pub(crate) enum Compression {
     None,
     Lz4,
     Zstd,

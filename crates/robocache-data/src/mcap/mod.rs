@@ -6,12 +6,14 @@
 //! looks at everything.
 
 mod bag;
+mod camera;
 mod cdr;
 mod check;
 mod clock;
 mod cloud;
 mod decoded;
 mod definitions;
+mod encode;
 mod episodes;
 mod foxglove;
 mod json;
@@ -27,7 +29,6 @@ mod streams;
 mod tests;
 mod topic;
 mod track;
-#[cfg(test)]
 mod write;
 
 use std::collections::BTreeMap;
@@ -38,18 +39,23 @@ use std::sync::Arc;
 use robocache::{Error, Result};
 
 use self::bag::Bag;
+use self::camera::{Links, Seen};
 use self::clock::ClockFacts;
 use self::decoded::FieldKind;
+pub(crate) use self::encode::{Cdr, HEADER};
 use self::episodes::{Episode, Mark};
+pub(crate) use self::layout::Compression;
 use self::layout::{Layout, McapFile};
 use self::read::{Messages, Wanted};
 use self::scan::BadMessage;
 use self::streams::Place;
+use self::topic::{Key, Role};
 use self::track::{Entry, Track};
+pub(crate) use self::write::McapWriter;
 use crate::Limits;
 use crate::findings::{Checked, Progress};
 use crate::limits::corrupt;
-use crate::model::{EpisodeInfo, Format, Opened, Samples, Source, StreamInfo};
+use crate::model::{Camera, EpisodeInfo, Format, Opened, Samples, Source, StreamInfo};
 use crate::recording::Recording;
 
 /// Recordings of ROS 2 and Foxglove.
@@ -320,6 +326,24 @@ impl Source for Mcap {
         };
         let wanted = streams.iter().map(wanted).collect::<Result<Vec<_>>>()?;
         self.messages.read(&wanted)
+    }
+
+    fn cameras(&self, at: usize) -> Vec<Camera> {
+        let Some(episode) = self.episodes.get(at) else { return Vec::new() };
+        let (mut seen, mut links) = (Vec::new(), Links::new());
+        for track in &self.tracks {
+            let Some(topic) = self.messages.topics.get(track.topic) else { continue };
+            match (topic.role, &track.key, &track.frame) {
+                (Role::Camera(_), ..) => {
+                    seen.push(Seen { topic: &topic.name, frame: track.frame.as_deref(), lenses: &track.lenses });
+                }
+                (_, Key::Frame(child), Some(parent)) => {
+                    links.insert(child.trim_start_matches('/'), (parent.trim_start_matches('/'), &track.poses));
+                }
+                _ => {}
+            }
+        }
+        camera::cameras(&self.streams, &seen, &links, episode.end)
     }
 
     fn recorded_times(&self, _: usize) -> Result<Option<Vec<i64>>> {

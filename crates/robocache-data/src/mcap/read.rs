@@ -15,6 +15,7 @@ use super::streams::Content;
 use super::topic::{Key, Role, Topic, count, natural_order};
 use super::track::Entry;
 use crate::Limits;
+use crate::cache::bytes_mut;
 use crate::frames::{Frames, Stored, StoredPictures};
 use crate::limits::{corrupt, exceeds};
 use crate::model::{Samples, Values};
@@ -183,7 +184,7 @@ impl Messages {
                 bytes.truncate(kept * row);
                 let times = times().zip(&is_there).filter(|(_, there)| **there).map(|(time, _)| time).collect();
                 let shape: Vec<usize> = std::iter::once(kept).chain(wanted.shape.iter().copied()).collect();
-                Samples { times, values: Values::Numbers(Arc::new(tensor(&bytes, dtype, &shape)?)) }
+                Samples { times, values: Values::Numbers(Arc::new(tensor(bytes, dtype, &shape)?)) }
             }
         })
     }
@@ -210,8 +211,8 @@ impl Wanted<'_> {
 #[derive(Default)]
 struct Scratch {
     row: Vec<u8>,
-    /// The order of the joints of the last message, and where each goes.
-    names: Vec<String>,
+    /// The names of the joints of the last message, each with a zero behind it, and where each goes.
+    names: Vec<u8>,
     order: Vec<usize>,
 }
 
@@ -275,8 +276,8 @@ impl Column {
                     numbers => numbers,
                 };
                 match role {
-                    Role::Joints { names } if numbers.len() == row => {
-                        scratch.sort(&decoded.texts(names, message));
+                    Role::Joints { names } if found.is_list && numbers.len() == row => {
+                        scratch.sort(decoded, names, message);
                         scratch.put_in_order(numbers, dtype.size())
                     }
                     _ => numbers,
@@ -298,10 +299,13 @@ impl Column {
 }
 
 impl Scratch {
-    fn sort(&mut self, names: &[String]) {
-        if self.names != names {
-            self.order = natural_order(names).unwrap_or_else(|| (0..names.len()).collect());
-            self.names = names.to_vec();
+    /// Finds where the joints of a message go; most name them as the message before.
+    fn sort(&mut self, decoded: &Decoded, slot: usize, message: &[u8]) {
+        if !decoded.names_are(slot, message, &self.names) {
+            let names = decoded.texts(slot, message);
+            self.order = natural_order(&names).unwrap_or_else(|| (0..names.len()).collect());
+            self.names.clear();
+            decoded.join_names(slot, message, &mut self.names);
         }
     }
 
@@ -332,31 +336,21 @@ fn fill_with_nan(row: &mut Vec<u8>, bytes: usize, dtype: DType) {
 }
 
 /// Little-endian numbers as a tensor.
-fn tensor(bytes: &[u8], dtype: DType, shape: &[usize]) -> Result<Tensor> {
-    macro_rules! of {
-        ($type:ty) => {{
-            let (numbers, _) = bytes.as_chunks::<{ size_of::<$type>() }>();
-            let numbers: Vec<$type> = numbers.iter().map(|bytes| <$type>::from_le_bytes(*bytes)).collect();
-            Tensor::from_slice(&numbers, shape)
-        }};
+fn tensor(mut bytes: Vec<u8>, dtype: DType, shape: &[usize]) -> Result<Tensor> {
+    let mut tensor = Tensor::zeros(shape, dtype)?;
+    let size = dtype.size();
+    if cfg!(target_endian = "big") && size > 1 {
+        bytes.chunks_exact_mut(size).for_each(<[u8]>::reverse);
     }
-    match dtype {
-        DType::F64 => of!(f64),
-        DType::F32 => of!(f32),
-        DType::I64 => of!(i64),
-        DType::U64 => of!(u64),
-        DType::I32 => of!(i32),
-        DType::U32 => of!(u32),
-        DType::I16 => of!(i16),
-        DType::U16 => of!(u16),
-        DType::I8 => of!(i8),
-        DType::U8 => of!(u8),
-        DType::Bool => {
-            let values: Vec<bool> = bytes.iter().map(|&byte| byte != 0).collect();
-            Tensor::from_slice(&values, shape)
-        }
-        other => Err(Error::invalid("dtype", format!("messages have no {other}"))),
+    if dtype == DType::Bool {
+        bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
     }
+    let to = bytes_mut(&mut tensor);
+    if to.len() != bytes.len() {
+        return Err(Error::invalid("stream", format!("{} bytes for {} of {dtype}", bytes.len(), to.len())));
+    }
+    to.copy_from_slice(&bytes);
+    Ok(tensor)
 }
 
 /// A piece, and its records.

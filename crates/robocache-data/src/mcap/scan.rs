@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use robocache::{Error, Result};
 
+use super::camera::Lens;
 use super::cloud::CloudLayout;
 use super::decoded::Decoded;
 use super::definitions::{Definitions, Known, defined_twice, path_of, search_definitions};
@@ -185,7 +186,8 @@ impl Job<'_> {
             }
             Err(error) => return Err(error),
         };
-        let mut pass = Pass { job: self, piece: at, found, locals: HashMap::new(), key: Vec::new(), fields: 0 };
+        let mut pass =
+            Pass { job: self, piece: at, found, locals: HashMap::new(), key: Vec::new(), fields: 0, names: Vec::new() };
         let mut decoded = Decoded::default();
         let mut records = Records::new(&bytes);
         for record in records.by_ref() {
@@ -242,6 +244,8 @@ struct Pass<'a, 'j> {
     key: Vec<u8>,
     /// Of all tracks of this piece.
     fields: usize,
+    /// Names of the joints of a message.
+    names: Vec<u8>,
 }
 
 impl Pass<'_, '_> {
@@ -270,30 +274,36 @@ impl Pass<'_, '_> {
             return;
         };
         let entry = |time: i64| Entry { time, log, piece, offset };
-        if let Role::Transforms { stamps, children, parents, .. } = topic.role {
+        if let Role::Transforms { stamps, children, parents, poses } = topic.role {
+            let is_fixed = topic.name.ends_with("tf_static");
+            let poses = decoded.numbers(poses).as_chunks::<56>().0;
             let children = decoded.texts(children, message.data);
             let parents = decoded.texts(parents, message.data);
             let stamps = decoded.numbers(stamps).as_chunks::<8>().0;
-            for ((child, parent), stamp) in children.into_iter().zip(parents).zip(stamps) {
+            for (((child, parent), stamp), pose) in children.into_iter().zip(parents).zip(stamps).zip(poses) {
                 let (time, is_unset) = self.time(Some(i64::from_le_bytes(*stamp)), log);
-                let Some(track) = self.track(place, topic, child.as_bytes(), || Key::Frame(child.clone())) else {
+                let track = self.track(place, topic, child.as_bytes(), || Key::Frame(child.clone()));
+                let Some(track) = track.and_then(|track| self.found.tracks.get_mut(track)) else {
                     return self.bad(place, log, TOO_MANY.to_owned());
                 };
                 track.entries.push(entry(time));
                 track.unset += u64::from(is_unset);
                 track.frame.get_or_insert(parent);
                 track.lengths.iter_mut().for_each(|lengths| lengths.add(7));
+                if is_fixed {
+                    let (numbers, _) = pose.as_chunks::<8>();
+                    let number = |at: usize| numbers.get(at).map_or(0.0, |bytes| f64::from_le_bytes(*bytes));
+                    track.poses.add(log, std::array::from_fn(number));
+                }
             }
             return;
         }
         let (time, is_unset) = self.time(decoded.stamp, log);
-        let mut names = Vec::new();
+        let mut names = std::mem::take(&mut self.names);
+        names.clear();
         let mut order = None;
         if let Role::Joints { names: slot } = topic.role {
-            for &(from, to) in decoded.slots.get(slot).iter().flat_map(|slot| &slot.texts) {
-                names.extend_from_slice(message.data.get(from..to).unwrap_or_default());
-                names.push(0);
-            }
+            decoded.join_names(slot, message.data, &mut names);
             order = Some(slot);
         }
         let joints = || {
@@ -302,9 +312,10 @@ impl Pass<'_, '_> {
             joints.sort_by(|a, b| natural(a, b));
             Key::Joints(joints)
         };
-        let frame = topic.frame_slot();
         let limits = self.job.limits;
-        let Some(track) = self.track(place, topic, &names, joints) else {
+        let track = self.track(place, topic, &names, joints);
+        self.names = names;
+        let Some(track) = track.and_then(|track| self.found.tracks.get_mut(track)) else {
             return self.bad(place, log, TOO_MANY.to_owned());
         };
         track.entries.push(entry(time));
@@ -313,7 +324,7 @@ impl Pass<'_, '_> {
             lengths.add(count(field, decoded, at));
         }
         if track.frame.is_none() {
-            track.frame = frame.and_then(|slot| decoded.text(slot, message.data));
+            track.frame = topic.frame_slot().and_then(|slot| decoded.text(slot, message.data));
         }
         let mut why = None;
         match topic.role {
@@ -329,6 +340,11 @@ impl Pass<'_, '_> {
                 }),
                 Err(error) => why = Some(error),
             },
+            Role::Camera(slots) => {
+                if let Some(lens) = Lens::read(&slots, decoded, message.data) {
+                    track.lenses.add(log, lens);
+                }
+            }
             Role::Joints { names: slot } => {
                 if track.orders.is_empty() {
                     track.orders.push((decoded.texts(slot, message.data), 0));
@@ -365,8 +381,8 @@ impl Pass<'_, '_> {
         }
     }
 
-    /// The track of a topic whose messages have these bytes in common.
-    fn track(&mut self, topic: usize, of: &Topic, apart: &[u8], key: impl FnOnce() -> Key) -> Option<&mut Track> {
+    /// The place of the track of a topic whose messages have these bytes in common.
+    fn track(&mut self, topic: usize, of: &Topic, apart: &[u8], key: impl FnOnce() -> Key) -> Option<usize> {
         self.key.clear();
         self.key.extend(topic.to_le_bytes());
         self.key.extend_from_slice(apart);
@@ -383,7 +399,7 @@ impl Pass<'_, '_> {
                 place
             }
         };
-        self.found.tracks.get_mut(place)
+        Some(place)
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) fn streams(scan: &Scan) -> Streams {
             Err(why) => left_out.push((name, why)),
         };
         match topic.role {
-            Role::Camera => {}
+            Role::Camera(_) => {}
             Role::Picture(_) => {
                 if let Some(shape) = &track.picture {
                     add(topic.name.clone(), shape.clone().map(|shape| (picture(&shape), Content::Picture(shape))));
@@ -147,33 +147,36 @@ fn numbers(track: &Track, place: usize, field: &Field) -> Result<Option<(StreamI
     let width = lengths.most;
     let mut names = field.names.clone();
     let mut shape = vec![width];
+    // An array of points, of poses, of steps of joints.
+    let each = match &track.key {
+        Key::Joints(joints) if field.is_list => joints.len(),
+        _ => names.as_ref().map_or(0, Vec::len),
+    };
+    if field.is_repeated && each > 1 && width > each && width.is_multiple_of(each) {
+        shape = vec![width / each, each];
+    }
     if let Key::Joints(joints) = &track.key
-        && !joints.is_empty()
-        && names.is_none()
+        && field.is_list
     {
-        if width == joints.len() {
-            names = Some(joints.clone());
-        } else if width.is_multiple_of(joints.len()) && field.is_repeated {
-            shape = vec![width / joints.len(), joints.len()];
-        }
+        names = Some(joints.clone());
     }
     let kind = if width == 1 { Kind::Scalar } else { Kind::Vector };
     let mut info = info(kind, Some(dtype), shape);
-    info.method = methods(field, dtype, width, names.as_deref());
+    info.method = methods(field, dtype, width, each.max(1), names.as_deref());
     info.names = names.filter(|names| names.len() == width);
     Ok(Some((info, Content::Numbers { field: place, width, dtype })))
 }
 
 /// How values between samples are made: quaternions turn, what is no float and grippers hold, the rest is linear.
-fn methods(field: &Field, dtype: DType, width: usize, names: Option<&[String]>) -> Vec<Span> {
+fn methods(field: &Field, dtype: DType, width: usize, each: usize, names: Option<&[String]>) -> Vec<Span> {
     let is_gripper = |name: &str| name.to_lowercase().contains("gripper");
     let mut spans: Vec<Span> = Vec::new();
     let mut start = 0;
     while start < width {
-        let named = names.and_then(|names| names.get(start)).is_some_and(|name| is_gripper(name));
+        let named = names.and_then(|names| names.get(start % each)).is_some_and(|name| is_gripper(name));
         let (method, count) = match () {
             () if !dtype.is_float() => (Interpolation::Previous, width),
-            () if field.quaternions.contains(&start) && start + 4 <= width => (Interpolation::Slerp, 4),
+            () if field.quaternions.contains(&(start % each)) && start + 4 <= width => (Interpolation::Slerp, 4),
             () if named => (Interpolation::Previous, 1),
             () => (Interpolation::Linear, 1),
         };

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use robocache::ErrorKind;
 
+use super::encode::Cdr;
 use super::layout::Compression;
 use super::write::McapWriter;
+use crate::cache::{Cache, IngestOptions, ingest};
 use crate::json::Json;
 use crate::model::{Kind, Values};
 use crate::{Dataset, Limits, Progress, RecordedClock, RecordedEpisodes, Recording};
@@ -361,4 +363,84 @@ fn tiny_files_are_refused_39() {
             Err(error) => assert_eq!(error.kind(), ErrorKind::CorruptData),
         }
     }
+}
+
+/// A `CameraInfo` without what is not read.
+const CAMERA: &str = "std_msgs/Header header\nuint32 height\nuint32 width\nstring distortion_model\nfloat64[] d\n\
+                      float64[9] k\n================\nMSG: std_msgs/Header\nbuiltin_interfaces/Time stamp\n\
+                      string frame_id\n";
+const TRANSFORMS: &str = "geometry_msgs/TransformStamped[] transforms\n================\n\
+                          MSG: geometry_msgs/TransformStamped\nstd_msgs/Header header\nstring child_frame_id\n\
+                          Transform transform\n================\nMSG: geometry_msgs/Transform\nVector3 translation\n\
+                          Quaternion rotation\n================\nMSG: geometry_msgs/Vector3\nfloat64 x\nfloat64 y\n\
+                          float64 z\n================\nMSG: geometry_msgs/Quaternion\nfloat64 x\nfloat64 y\n\
+                          float64 z\nfloat64 w\n================\nMSG: std_msgs/Header\n\
+                          builtin_interfaces/Time stamp\nstring frame_id\n";
+
+#[test]
+fn cameras_have_their_calibration_and_place() {
+    let mut writer = McapWriter::new(Vec::new(), "ros2", Compression::Lz4).unwrap();
+    let picture = "std_msgs/Header header\nstring format\nuint8[] data\n================\nMSG: std_msgs/Header\n\
+                   builtin_interfaces/Time stamp\nstring frame_id\n";
+    let picture = writer.schema("sensor_msgs/msg/CompressedImage", "ros2msg", picture.as_bytes());
+    let picture = writer.channel(picture, "/front/image", "cdr");
+    let camera = writer.schema("sensor_msgs/msg/CameraInfo", "ros2msg", CAMERA.as_bytes());
+    let camera = writer.channel(camera, "/front/camera_info", "cdr");
+    let fixed = writer.schema("tf2_msgs/msg/TFMessage", "ros2msg", TRANSFORMS.as_bytes());
+    let fixed = writer.channel(fixed, "/tf_static", "cdr");
+    let header = |frame: &[u8]| {
+        let mut cdr = Cdr::new();
+        cdr.numbers(4, &[0; 8]);
+        cdr.text(frame);
+        cdr
+    };
+    let mut message = Cdr::new();
+    message.size(2);
+    let half = std::f64::consts::FRAC_1_SQRT_2;
+    // The lens looks along x of the mast, which stands 1 m above the base.
+    for (parent, child, pose) in
+        [("base", "mast", [0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]), ("mast", "lens", [0.1, 0.0, 0.0, 0.0, half, 0.0, half])]
+    {
+        message.numbers(4, &[0; 8]);
+        message.text(parent.as_bytes());
+        message.text(child.as_bytes());
+        message.numbers(8, &pose.map(f64::to_le_bytes).concat());
+    }
+    writer.message(fixed, START, &message.into_bytes()).unwrap();
+    let mut message = header(b"lens");
+    message.size(4);
+    message.size(6);
+    message.text(b"plumb_bob");
+    message.f64s(&[0.1, -0.2]);
+    let intrinsics = [50.0, 0.0, 3.0, 0.0, 51.0, 2.0, 0.0, 0.0, 1.0];
+    message.numbers(8, &intrinsics.map(f64::to_le_bytes).concat());
+    writer.message(camera, START, &message.into_bytes()).unwrap();
+    let mut png = Vec::new();
+    let mut encoder = png::Encoder::new(&mut png, 6, 4);
+    encoder.set_color(png::ColorType::Grayscale);
+    encoder.write_header().unwrap().write_image_data(&[7; 24]).unwrap();
+    for at in 0..3 {
+        let mut message = header(b"lens");
+        message.text(b"png");
+        message.bytes(&png);
+        writer.message(picture, START + at * STEP, &message.into_bytes()).unwrap();
+    }
+    let file = Temporary::with(&writer.finish().unwrap());
+    let cameras = file.open().unwrap().cameras(0).unwrap();
+    let [camera] = cameras.as_slice() else { panic!("{cameras:?}") };
+    assert_eq!((camera.stream.as_str(), camera.size, camera.intrinsics), ("/front/image", [4, 6], intrinsics));
+    assert_eq!((camera.distortion_model.as_str(), camera.distortion.as_slice()), ("plumb_bob", &[0.1, -0.2][..]));
+    assert_eq!((camera.frame.as_str(), camera.base.as_deref()), ("lens", Some("base")));
+    let matrix = camera.extrinsics.unwrap();
+    let expected = [0.0, 0.0, 1.0, 0.1, 0.0, 1.0, 0.0, 0.0, -1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0];
+    assert!(matrix.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-12), "{matrix:?}");
+    // In a cache, for pictures of half the size.
+    let out = file.0.with_extension("cache");
+    let options = IngestOptions { image_size: Some((2, 3)), ..IngestOptions::default() };
+    let _ = std::fs::remove_dir_all(&out);
+    ingest(&file.0, &out, &options, &Limits::default(), &Progress::default()).unwrap();
+    let cached = Cache::open(&out).unwrap().cameras(0).unwrap();
+    assert_eq!((cached[0].size, cached[0].intrinsics[..6].to_vec()), ([2, 3], vec![25.0, 0.0, 1.5, 0.0, 25.5, 1.0]));
+    assert_eq!(cached[0].extrinsics, camera.extrinsics);
+    std::fs::remove_dir_all(&out).unwrap();
 }

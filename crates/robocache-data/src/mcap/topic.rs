@@ -2,6 +2,7 @@
 
 use robocache::DType;
 
+use super::camera::CameraSlots;
 use super::cdr::Plan;
 use super::cloud::CloudSlots;
 use super::decoded::{Decoded, Field, FieldKind, slot};
@@ -46,7 +47,7 @@ pub(super) enum Role {
     Cloud(CloudSlots),
     Picture(PictureSlots),
     /// How a camera sees; no stream.
-    Camera,
+    Camera(CameraSlots),
 }
 
 /// Which of a topic's messages belong together.
@@ -97,7 +98,7 @@ impl Topic {
     pub(super) fn is_stream(&self, field: usize) -> bool {
         let Some(found) = self.fields().get(field) else { return false };
         match self.role {
-            Role::Cloud(_) | Role::Picture(_) | Role::Camera => false,
+            Role::Cloud(_) | Role::Picture(_) | Role::Camera(_) => false,
             Role::Transforms { poses, .. } => field == poses,
             Role::Joints { names } => field != names && is_signal(found),
             Role::Plain => is_signal(found),
@@ -143,7 +144,7 @@ fn role(kind: &str, decoder: &Decoder) -> Result<Role, String> {
         "sensor_msgs/CompressedImage" | "sensor_msgs/Image" => {
             PictureSlots::of(fields).map(Role::Picture).ok_or_else(missing)
         }
-        "sensor_msgs/CameraInfo" => Ok(Role::Camera),
+        "sensor_msgs/CameraInfo" => CameraSlots::of(fields).map(Role::Camera).ok_or_else(missing),
         "tf2_msgs/TFMessage" => {
             let find = |path: &str| slot(fields, path);
             let all = (|| {

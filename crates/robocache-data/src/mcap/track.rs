@@ -2,6 +2,7 @@
 
 use robocache::DType;
 
+use super::camera::{Changes, Lens};
 use super::picture::PictureShape;
 use super::topic::Key;
 
@@ -76,6 +77,9 @@ pub(super) struct Track {
     pub(super) orders: Vec<(Vec<String>, u64)>,
     /// Messages with a header whose stamp is 0 or no time.
     pub(super) unset: u64,
+    pub(super) lenses: Changes<Lens>,
+    /// Of a frame that is fixed to its parent.
+    pub(super) poses: Changes<[f64; 7]>,
     /// The frame of its first message; of a pose its parent.
     pub(super) frame: Option<String>,
 }
@@ -91,6 +95,8 @@ impl Track {
             cloud: None,
             orders: Vec::new(),
             unset: 0,
+            lenses: Changes::default(),
+            poses: Changes::default(),
             frame: None,
         }
     }
@@ -102,6 +108,8 @@ impl Track {
         self.picture = self.picture.take().or(later.picture);
         self.frame = self.frame.take().or(later.frame);
         self.unset += later.unset;
+        self.lenses.extend(later.lenses);
+        self.poses.extend(later.poses);
         if let Some(theirs) = later.cloud {
             self.add_cloud(theirs);
         }

@@ -15,6 +15,7 @@ from robocache._aliases import (
 )
 from robocache._cache import Cache, open
 from robocache._core import (
+    Camera,
     Dataset,
     Episode,
     EpisodeInfo,
@@ -51,6 +52,7 @@ from robocache._stream import Stream
 
 __all__ = [
     "Cache",
+    "Camera",
     "CorruptData",
     "Cropped",
     "Dataset",
