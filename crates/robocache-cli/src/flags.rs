@@ -1,8 +1,12 @@
 //! The command line as it was typed.
 
+mod recorded;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub(crate) use self::recorded::Recorded;
 
 /// Data engine for robot learning: aligns streams of different rates exactly
 #[derive(Debug, Parser)]
@@ -40,6 +44,7 @@ pub(crate) enum Command {
     Inspect(Inspect),
     Check(Check),
     Ingest(Ingest),
+    Export(Export),
     Cache(Cache),
     Bench(Bench),
     Plan(Plan),
@@ -137,6 +142,8 @@ pub(crate) struct Inspect {
     #[arg(long, value_name = "FILE.svg")]
     pub(crate) plot: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) recording: Recorded,
+    #[command(flatten)]
     pub(crate) format: Format,
 }
 
@@ -161,6 +168,8 @@ pub(crate) struct Check {
     /// Treat warnings as errors
     #[arg(long)]
     pub(crate) strict: bool,
+    #[command(flatten)]
+    pub(crate) recording: Recorded,
     #[command(flatten)]
     pub(crate) format: Format,
 }
@@ -247,17 +256,62 @@ pub(crate) struct Ingest {
     #[arg(long, value_name = "N", hide = true)]
     pub(crate) unit_frames: Option<u64>,
     #[command(flatten)]
+    pub(crate) recording: Recorded,
+    #[command(flatten)]
     pub(crate) format: Format,
 }
 
 /// What the plan has fixed when units are done.
-const PLANNED: [&str; 8] = ["streams", "methods", "images", "quality", "image_size", "workers", "tag", "unit_frames"];
+const PLANNED: [&str; 12] = [
+    "streams",
+    "methods",
+    "images",
+    "quality",
+    "image_size",
+    "workers",
+    "tag",
+    "unit_frames",
+    "clock",
+    "episode_gap",
+    "episode_topic",
+    "episode_ranges",
+];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Images {
     Jpeg,
     Raw,
     Skip,
+}
+
+/// Write a cache in a format that other tools open
+///
+/// Each episode becomes an MCAP file of ROS 2 messages: arrays of numbers with a header, pictures,
+/// point clouds, texts, and the task on /task. Foxglove opens them, and `inspect` and `ingest` do.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  robocache export my/cache --to mcap        write my/cache-mcap/episode_000000.mcap, ...
+  robocache export my/cache out --to mcap    write into the new folder out
+
+Exit codes: 0 fine, 2 error, 130 Ctrl-C.")]
+pub(crate) struct Export {
+    /// The cache
+    #[arg(value_name = "CACHE")]
+    pub(crate) cache: PathBuf,
+    /// A new or empty folder; the cache's name with -mcap
+    #[arg(value_name = "OUT")]
+    pub(crate) out: Option<PathBuf>,
+    /// The format
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    pub(crate) to: ExportFormat,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    Mcap,
 }
 
 /// Look after caches: list, verify, clean up

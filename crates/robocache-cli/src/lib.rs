@@ -8,6 +8,7 @@ mod cache;
 mod check;
 mod demo;
 mod doctor;
+mod export;
 mod flags;
 mod fold;
 mod ingest;
@@ -77,8 +78,9 @@ fn run(command: &Command) -> Result<Outcome> {
         Command::Demo(raw) => finish(&demo::run(&demo::Options::resolve(raw)?)?, raw.format.json),
         Command::Doctor(raw) => finish(&doctor::run(), raw.format.json),
         Command::Inspect(raw) => finish(&inspect::run(&inspect::Options::resolve(raw)?)?, raw.format.json),
-        Command::Check(raw) => finish(&check::run(&check::Options::resolve(raw))?, raw.format.json),
+        Command::Check(raw) => finish(&check::run(&check::Options::resolve(raw)?)?, raw.format.json),
         Command::Ingest(raw) => finish(&ingest::run(&ingest::Options::resolve(raw)?)?, raw.format.json),
+        Command::Export(raw) => finish(&export::run(&export::Options::resolve(raw)?)?, raw.format.json),
         Command::Cache(raw) => match &raw.what {
             CacheCommand::Ls(raw) => finish(&cache::list(&raw.path)?, raw.format.json),
             CacheCommand::Verify(raw) => {

@@ -6,13 +6,15 @@ use robocache::{Error, ErrorKind, Result, ensure};
 
 use crate::files::fingerprint;
 use crate::findings::{Finding, Progress};
-use crate::model::{EpisodeInfo, Opened, Samples, Source, StreamInfo};
+use crate::model::{Camera, EpisodeInfo, Opened, Samples, Source, StreamInfo};
+use crate::recording::Recording;
 use crate::{Limits, formats};
 
 /// A dataset of any format. Opening reads the metadata only; it can be shared between threads.
 #[derive(Debug)]
 pub struct Dataset {
     source: Box<dyn Source>,
+    recording: Recording,
 }
 
 impl Dataset {
@@ -20,31 +22,37 @@ impl Dataset {
     ///
     /// Metadata that contradicts itself is refused here; [`Dataset::check`] tells all of it.
     pub fn open(path: &Path, limits: &Limits) -> Result<Self> {
-        let (dataset, refusal) = Self::open_anyway(path, limits)?;
+        Self::open_recording(path, &Recording::default(), limits)
+    }
+
+    /// As [`Dataset::open`], with a say in how a recording is read.
+    pub fn open_recording(path: &Path, recording: &Recording, limits: &Limits) -> Result<Self> {
+        let (dataset, refusal) = Self::open_anyway(path, recording, limits)?;
         match refusal {
             Some(error) => Err(error),
             None => Ok(dataset),
         }
     }
 
-    fn open_anyway(path: &Path, limits: &Limits) -> Result<(Self, Option<Error>)> {
-        let Opened { source, refusal } = formats::open(path, limits)?;
-        Ok((Self { source }, refusal))
+    fn open_anyway(path: &Path, recording: &Recording, limits: &Limits) -> Result<(Self, Option<Error>)> {
+        let Opened { source, refusal } = formats::open(path, recording, limits)?;
+        Ok((Self { source, recording: recording.clone() }, refusal))
     }
 
     /// Opens a dataset and looks at everything in it. Only metadata that cannot be read at all is
     /// an error.
     pub fn check(path: &Path, limits: &Limits, progress: &Progress<'_>) -> Result<Vec<Finding>> {
-        Self::open_and_check(path, limits, progress).map(|(findings, _)| findings)
+        Self::open_and_check(path, &Recording::default(), limits, progress).map(|(findings, _)| findings)
     }
 
     /// As [`Dataset::check`], and the dataset itself where it may be used.
     pub fn open_and_check(
         path: &Path,
+        recording: &Recording,
         limits: &Limits,
         progress: &Progress<'_>,
     ) -> Result<(Vec<Finding>, Option<Self>)> {
-        let (dataset, refusal) = Self::open_anyway(path, limits)?;
+        let (dataset, refusal) = Self::open_anyway(path, recording, limits)?;
         let findings = dataset.source.check(progress)?.findings;
         Ok((findings, refusal.is_none().then_some(dataset)))
     }
@@ -118,6 +126,12 @@ impl Dataset {
             .map_err(|error| error.while_doing(format!("reading episode {}", self.source.episode(at).index)))
     }
 
+    /// The cameras of an episode whose calibration the dataset has.
+    pub fn cameras(&self, at: usize) -> Result<Vec<Camera>> {
+        self.ensure_episode(at)?;
+        Ok(self.source.cameras(at))
+    }
+
     /// The stamps of an episode's main clock in nanoseconds as the files have them; `None` where they
     /// have none. The stamps of [`Samples`] may be rebuilt from the rate and say nothing of jitter.
     pub fn recorded_times(&self, at: usize) -> Result<Option<Vec<i64>>> {
@@ -145,6 +159,10 @@ impl Dataset {
         for path in files {
             sum = crc32c::crc32c_append(sum, path.as_os_str().as_encoded_bytes());
             sum = crc32c::crc32c_append(sum, &fingerprint(&path)?);
+        }
+        // What episodes and stamps are depends on how it is read.
+        if !self.recording.is_default() {
+            sum = crc32c::crc32c_append(sum, format!("{:?}", self.recording).as_bytes());
         }
         Ok(format!("{sum:08x}"))
     }

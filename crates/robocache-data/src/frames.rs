@@ -1,5 +1,6 @@
 //! The pictures of a stream in one episode, decoded when asked for.
 
+use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -64,6 +65,26 @@ enum Pictures {
     Encoded { path: PathBuf, bytes: BinaryArray },
     /// Frames of a video, by number, one per sample; for distances with what their codes mean.
     Video { file: Arc<VideoFile>, frames: Arc<[usize]>, depth: Option<Arc<[u16]>> },
+    /// In messages, fetched one by one.
+    Stored(Arc<dyn StoredPictures>),
+}
+
+/// Pictures that a format keeps one by one and fetches when they are asked for.
+pub(crate) trait StoredPictures: fmt::Debug + Send + Sync {
+    fn len(&self) -> usize;
+    /// The file, for errors.
+    fn path(&self) -> &Path;
+    /// Hands out one of them.
+    fn with(&self, sample: usize, sink: &mut dyn FnMut(Stored<'_>) -> Result<()>) -> Result<()>;
+}
+
+/// A picture as it is kept.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Stored<'a> {
+    /// PNG or JPEG.
+    Encoded(&'a [u8]),
+    /// Pixels in the shape and the type of all, little-endian.
+    Raw(&'a [u8]),
 }
 
 impl Frames {
@@ -76,6 +97,10 @@ impl Frames {
         let shape = [file.height(), file.width(), channels];
         let depth = depth.map(|code| code.table());
         Self { pictures: Pictures::Video { file, frames: frames.into(), depth }, shape, dtype, limits: *limits }
+    }
+
+    pub(crate) fn stored(pictures: Arc<dyn StoredPictures>, shape: [usize; 3], dtype: DType, limits: &Limits) -> Self {
+        Self { pictures: Pictures::Stored(pictures), shape, dtype, limits: *limits }
     }
 
     /// Whether these pictures come after `earlier` in the same video, so that one pass decodes both.
@@ -98,7 +123,7 @@ impl Frames {
         {
             let numbers = |part: &Self| match &part.pictures {
                 Pictures::Video { frames, .. } => frames.to_vec(),
-                Pictures::Encoded { .. } => Vec::new(),
+                Pictures::Encoded { .. } | Pictures::Stored(_) => Vec::new(),
             };
             *frames = parts.iter().flat_map(numbers).collect();
         }
@@ -110,6 +135,7 @@ impl Frames {
         match &self.pictures {
             Pictures::Encoded { bytes, .. } => bytes.len(),
             Pictures::Video { frames, .. } => frames.len(),
+            Pictures::Stored(pictures) => pictures.len(),
         }
     }
 
@@ -165,11 +191,23 @@ impl Frames {
         match &self.pictures {
             Pictures::Encoded { path, bytes } => {
                 for sample in range {
-                    if context.interrupt.is_some_and(|interrupt| interrupt()) {
-                        return Err(Error::new(ErrorKind::Interrupted, "interrupted"));
+                    ensure_going_on(context)?;
+                    if bytes.is_null(sample) {
+                        return Err(corrupt(path, format!("picture {sample} is missing")));
                     }
-                    self.decode_one(path, bytes, sample, &mut |sample, pixels| {
-                        sink(sample, video::Pixels::Packed(pixels))
+                    let mut sink = |sample: usize, pixels: &[u8]| sink(sample, video::Pixels::Packed(pixels));
+                    self.decode_one(path, bytes.value(sample), sample, &mut sink)?;
+                }
+                Ok(())
+            }
+            Pictures::Stored(pictures) => {
+                let path = pictures.path();
+                for sample in range {
+                    ensure_going_on(context)?;
+                    let mut sink = |sample: usize, pixels: &[u8]| sink(sample, video::Pixels::Packed(pixels));
+                    pictures.with(sample, &mut |picture| match picture {
+                        Stored::Encoded(bytes) => self.decode_one(path, bytes, sample, &mut sink),
+                        Stored::Raw(pixels) => sink(sample, pixels),
                     })?;
                 }
                 Ok(())
@@ -207,15 +245,12 @@ impl Frames {
     fn decode_one(
         &self,
         path: &Path,
-        bytes: &BinaryArray,
+        bytes: &[u8],
         sample: usize,
         sink: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
     ) -> Result<()> {
         let place = |error: Error| error.while_doing(format!("decoding picture {sample}"));
-        if bytes.is_null(sample) {
-            return Err(corrupt(path, format!("picture {sample} is missing")));
-        }
-        let image = decode_image(path, bytes.value(sample), &self.limits).map_err(place)?;
+        let image = decode_image(path, bytes, &self.limits).map_err(place)?;
         let [height, width, channels] = self.shape;
         let size = image.size;
         if [size.height, size.width, size.channels] != self.shape {
@@ -291,8 +326,16 @@ impl Frames {
         match &self.pictures {
             Pictures::Encoded { path, .. } => path,
             Pictures::Video { file, .. } => file.path(),
+            Pictures::Stored(pictures) => pictures.path(),
         }
     }
+}
+
+fn ensure_going_on(context: &Context<'_>) -> Result<()> {
+    if context.interrupt.is_some_and(|interrupt| interrupt()) {
+        return Err(Error::new(ErrorKind::Interrupted, "interrupted"));
+    }
+    Ok(())
 }
 
 /// Pixels of 16 bits as bytes.

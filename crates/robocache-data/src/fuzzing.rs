@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use robocache::{ErrorKind, Result};
+use robocache::{Context, ErrorKind, Result};
 
 use crate::cache::{self, Images, IngestOptions};
 use crate::image::{Pixels, decode_image, image_header};
 use crate::limits::{guarded, is_guarded};
-use crate::{Dataset, Limits, Progress};
+use crate::{Dataset, Limits, Progress, RecordedClock, RecordedEpisodes, Recording, Values};
 
 /// Small, so that a file that exceeds them is soon found.
 fn small() -> Limits {
@@ -128,6 +128,27 @@ pub fn video(bytes: &[u8]) -> Result<()> {
     with_file(bytes, |path| crate::video::examine(path, &small()))
 }
 
+/// Arbitrary bytes as an MCAP recording: all of it is checked and read, its pictures too.
+pub fn mcap(bytes: &[u8]) -> Result<()> {
+    with_file(bytes, |path| {
+        let recording = Recording { clock: RecordedClock::Log, episodes: RecordedEpisodes::Gap(1.0) };
+        report(Dataset::open_recording(path, &recording, &small()))?;
+        let (_, dataset) = Dataset::open_and_check(path, &Recording::default(), &small(), &Progress::default())?;
+        let Some(dataset) = dataset else { return Ok(()) };
+        let read = |at: usize, stream: usize| {
+            for samples in dataset.read(at, &[stream])? {
+                if let Values::Frames(frames) = &samples.values {
+                    frames.for_each(0..frames.len().min(8), &Context::default(), &mut |_, _| Ok(()))?;
+                }
+            }
+            Ok(())
+        };
+        let all = (0..dataset.len().min(8)).flat_map(|at| (0..dataset.streams().len()).map(move |stream| (at, stream)));
+        // All of them, whatever the first says.
+        all.map(|(at, stream)| report(read(at, stream))).fold(Ok(()), Result::and)
+    })
+}
+
 /// Arbitrary bytes as a stream's file of a cache, with checksums that fit.
 pub fn shard(bytes: &[u8]) -> Result<()> {
     with_file(bytes, |path| {
@@ -185,7 +206,7 @@ impl Samples {
         let Some(name) = REPLACED.get(usize::from(first) % REPLACED.len()) else { return Ok(()) };
         let root = self.0.0.join(name.split('/').next().unwrap_or_default());
         replaced(&self.0.0.join(name), bytes, || {
-            let (_, dataset) = Dataset::open_and_check(&root, &small(), &Progress::default())?;
+            let (_, dataset) = Dataset::open_and_check(&root, &Recording::default(), &small(), &Progress::default())?;
             let Some(dataset) = dataset else {
                 return Dataset::open(&root, &small()).map(|_| ());
             };

@@ -6,6 +6,7 @@
 pub mod cache;
 mod check;
 mod dataset;
+pub mod export;
 mod files;
 mod findings;
 mod formats;
@@ -17,8 +18,11 @@ mod json;
 mod lerobot;
 mod limits;
 pub mod loader;
+mod mcap;
 mod model;
 mod parquet;
+pub mod recorder;
+mod recording;
 mod urdf;
 mod video;
 
@@ -27,6 +31,7 @@ pub use dataset::Dataset;
 pub use findings::{Finding, Level, Progress};
 pub use frames::Frames;
 pub use limits::Limits;
-pub use model::{EpisodeInfo, Interpolation, Kind, Samples, Span, StreamInfo, Values};
+pub use model::{Camera, EpisodeInfo, Interpolation, Kind, Samples, Span, StreamInfo, Values};
+pub use recording::{RecordedClock, RecordedEpisodes, Recording};
 pub use urdf::{parse_urdf, read_urdf_text};
 pub use video::{Ffmpeg, search_ffmpeg_in};

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::Limits;
 use crate::findings::{Checked, Progress};
 use crate::frames::Frames;
+use crate::recording::Recording;
 
 /// What a stream records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -227,6 +228,41 @@ pub enum Values {
     Text(Arc<[String]>),
 }
 
+/// How a camera sees, and where it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Camera {
+    /// The stream of its pictures.
+    pub stream: String,
+    /// Height and width that the intrinsics are for.
+    pub size: [usize; 2],
+    /// `[3, 3]`, row by row, in pixels.
+    pub intrinsics: [f64; 9],
+    /// What the distortion's numbers mean, such as "plumb_bob".
+    pub distortion_model: String,
+    /// As the model counts them.
+    pub distortion: Vec<f64>,
+    /// The frame of the camera.
+    pub frame: String,
+    /// The frame that it is fixed to, where transforms say so.
+    pub base: Option<String>,
+    /// `[4, 4]`, row by row: from the camera to that frame.
+    pub extrinsics: Option<[f64; 16]>,
+}
+
+impl Camera {
+    /// For pictures of another size.
+    pub(crate) fn resized(mut self, height: usize, width: usize) -> Self {
+        let [from_height, from_width] = self.size;
+        if from_height > 0 && from_width > 0 && self.size != [height, width] {
+            let (x, y) = (width as f64 / from_width as f64, height as f64 / from_height as f64);
+            self.intrinsics[..3].iter_mut().for_each(|number| *number *= x);
+            self.intrinsics[3..6].iter_mut().for_each(|number| *number *= y);
+            self.size = [height, width];
+        }
+        self
+    }
+}
+
 /// A format, as `formats.rs` lists it.
 pub(crate) struct Format {
     /// What lies at a path of this format, as the error says that names all formats.
@@ -234,7 +270,7 @@ pub(crate) struct Format {
     /// Whether a path is of this format. A path that cannot be looked at is an error.
     pub(crate) recognises: fn(&Path) -> Result<bool>,
     /// Opens a path that was recognised, reading metadata only.
-    pub(crate) open: fn(&Path, &Limits) -> Result<Opened>,
+    pub(crate) open: fn(&Path, &Recording, &Limits) -> Result<Opened>,
 }
 
 /// A dataset that was opened.
@@ -257,6 +293,10 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
     fn episode(&self, at: usize) -> EpisodeInfo;
     /// The samples of these streams, in the order asked for.
     fn read(&self, at: usize, streams: &[usize]) -> Result<Vec<Samples>>;
+    /// The cameras whose calibration the source has.
+    fn cameras(&self, _at: usize) -> Vec<Camera> {
+        Vec::new()
+    }
     /// The stamps of the main clock as the files have them, where they have any.
     fn recorded_times(&self, at: usize) -> Result<Option<Vec<i64>>>;
     /// Looks at everything; `progress` is told of every episode and can stop it.

@@ -232,6 +232,12 @@ fn urdfs_are_an_error_or_a_robot() {
     replay("urdf", Vec::new, fuzzing::urdf);
 }
 
+/// Written by `testdata/make_mcap.py`.
+#[test]
+fn recordings_are_read() {
+    replay("mcap", Vec::new, fuzzing::mcap);
+}
+
 #[test]
 fn videos_are_an_error_or_an_index() {
     replay("video", videos, fuzzing::video);

@@ -10,9 +10,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use robocache::{DType, Error, Result, Tensor, shown_path};
 use robocache_data::cache::{self as data, CachedStream, Choice, Encoding, Images, IngestOptions, Summary};
-use robocache_data::{Interpolation, Limits, Progress, Span};
+use robocache_data::{Limits, Progress};
 
-use crate::dataset::{place, search_ffmpeg};
+use crate::dataset::{Camera, info, place, search_ffmpeg};
+use crate::options::spans;
 use crate::{array, enter, errors, options};
 
 /// A cache, opened to be read. Made by `rc.open`.
@@ -192,6 +193,12 @@ impl CacheEpisode {
 
 #[pymethods]
 impl CacheEpisode {
+    /// The calibration of a camera, by the name of its stream: intrinsics, and extrinsics where it is fixed.
+    fn camera(&self, py: Python<'_>, name: &str) -> PyResult<Camera> {
+        let cameras = self.inner.cameras(self.place).map_err(|error| errors::to_python(py, &error))?;
+        info::camera(py, cameras, name)
+    }
+
     /// Its number in its source.
     #[getter]
     fn index(&self) -> u64 {
@@ -407,7 +414,7 @@ type Wish = (String, Option<String>, Option<String>);
 
 /// Makes a cache of a dataset; see `rc.ingest`.
 #[pyfunction]
-#[pyo3(signature = (source, out, streams, methods, images, image_size, quality, strict, workers, tag, step))]
+#[pyo3(signature = (source, out, streams, methods, images, image_size, quality, strict, workers, tag, recording, step))]
 #[expect(clippy::too_many_arguments, reason = "the keywords of rc.ingest")]
 pub(crate) fn ingest_dataset<'py>(
     py: Python<'py>,
@@ -421,6 +428,7 @@ pub(crate) fn ingest_dataset<'py>(
     strict: bool,
     workers: Option<usize>,
     tag: Option<String>,
+    recording: Option<Bound<'py, PyDict>>,
     step: Option<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     search_ffmpeg(py);
@@ -443,6 +451,7 @@ pub(crate) fn ingest_dataset<'py>(
             workers,
             tag,
             unit_frames: None,
+            recording: crate::recording::from_python(recording.as_ref())?,
         })
     };
     let ingest_options = build().map_err(|error| errors::to_python(py, &error.op("ingest")))?;
@@ -483,18 +492,4 @@ fn choice((from, to, dtype): Wish) -> Result<Choice> {
     };
     let dtype = dtype.map(find).transpose()?;
     Ok(Choice { from, to, dtype })
-}
-
-/// A method's name, or ranges of columns.
-pub(crate) fn spans(method: &Bound<'_, PyAny>) -> Result<Vec<Span>> {
-    let parse = |name: &str| Interpolation::from_name("methods", name);
-    if let Ok(name) = method.extract::<String>() {
-        // As wide as the stream, which only the plan knows.
-        return Ok(vec![Span { method: parse(&name)?, start: 0, end: usize::MAX }]);
-    }
-    let ranges = method.extract::<Vec<(String, usize, usize)>>().map_err(|_| {
-        let got = options::type_name(method);
-        Error::invalid("methods", format!("expected a name or a list of (name, start, end), got {got}"))
-    })?;
-    ranges.iter().map(|(name, start, end)| Ok(Span { method: parse(name)?, start: *start, end: *end })).collect()
 }

@@ -1,6 +1,6 @@
 //! Datasets, as Python sees them.
 
-mod info;
+pub(crate) mod info;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::slice::PySliceIndices;
 use pyo3::types::{PyDict, PyList, PySlice, PyString};
 use robocache::{Context, Error, ErrorKind, Tensor, shown_path};
-use robocache_data::{Level, Limits, Progress, Samples, Values};
+use robocache_data::{Level, Limits, Progress, Recording, Samples, Values};
 
-pub(crate) use self::info::{EpisodeInfo, Finding, StreamInfo, method};
-use crate::{array, enter, errors, options};
+pub(crate) use self::info::{Camera, EpisodeInfo, Finding, StreamInfo, method};
+use crate::{array, enter, errors, options, recording};
 
 const _: () = assert!(Level::Error as u8 > Level::Warning as u8, "the worst first");
 
@@ -29,6 +29,9 @@ pub(crate) fn search_ffmpeg(py: Python<'_>) {
         robocache_data::search_ffmpeg_in(folders.filter(|folder| folder.is_dir()));
     });
 }
+
+/// How a pickle makes a dataset: a function and its arguments.
+type Reduced<'py> = (Bound<'py, PyAny>, (OsString, Option<Bound<'py, PyDict>>));
 
 /// What errors call everything here.
 const OP: &str = "dataset";
@@ -53,10 +56,12 @@ fn integer(number: &Bound<'_, PyAny>, argument: &'static str) -> PyResult<i64> {
 
 /// Opens a dataset that lies at a path.
 #[pyfunction]
-pub(crate) fn open_dataset(py: Python<'_>, path: PathBuf) -> PyResult<Dataset> {
+#[pyo3(signature = (path, recording=None))]
+pub(crate) fn open_dataset(py: Python<'_>, path: PathBuf, recording: Option<Bound<'_, PyDict>>) -> PyResult<Dataset> {
     search_ffmpeg(py);
-    let inner = engine(py, |_| robocache_data::Dataset::open(&path, &Limits::default()))?;
-    Ok(Dataset { inner: Arc::new(inner), path })
+    let recording = recording::from_python(recording.as_ref()).map_err(|error| to_python(py, error))?;
+    let inner = engine(py, |_| robocache_data::Dataset::open_recording(&path, &recording, &Limits::default()))?;
+    Ok(Dataset { inner: Arc::new(inner), path, recording })
 }
 
 /// Recordings of a robot: episodes, each of several streams with their own clocks.
@@ -66,6 +71,7 @@ pub(crate) fn open_dataset(py: Python<'_>, path: PathBuf) -> PyResult<Dataset> {
 pub(crate) struct Dataset {
     inner: Arc<robocache_data::Dataset>,
     path: PathBuf,
+    recording: Recording,
 }
 
 #[pymethods]
@@ -83,10 +89,10 @@ impl Dataset {
     }
 
     /// A pickle opens the dataset anew, by its path.
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (OsString,))> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
         let open = py.import("robocache._core")?.getattr("open_dataset")?;
         let path = std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone());
-        Ok((open, (path.into_os_string(),)))
+        Ok((open, (path.into_os_string(), recording::to_python(py, &self.recording)?)))
     }
 
     /// Samples per second of the main clock; None where there is none.
@@ -137,7 +143,7 @@ impl Dataset {
 
     /// Looks at everything, also at what cannot be opened; returns findings, the worst first.
     fn check(&self, py: Python<'_>) -> PyResult<Vec<Finding>> {
-        check(py, &self.path)
+        check(py, &self.path, &self.recording)
     }
 
     fn __repr__(&self) -> String {
@@ -152,11 +158,13 @@ pub(crate) fn place(at: isize, length: usize) -> Option<usize> {
     (at < length).then_some(at)
 }
 
-fn check(py: Python<'_>, path: &Path) -> PyResult<Vec<Finding>> {
+fn check(py: Python<'_>, path: &Path, recording: &Recording) -> PyResult<Vec<Finding>> {
     let mut findings = enter::threads(py, |stop| {
         let interrupted = || stop.load(Ordering::Relaxed);
         let progress = Progress { interrupted: &interrupted, ..Progress::default() };
-        robocache_data::Dataset::check(path, &Limits::default(), &progress).map_err(|error| error.op("check"))
+        robocache_data::Dataset::open_and_check(path, recording, &Limits::default(), &progress)
+            .map(|(findings, _)| findings)
+            .map_err(|error| error.op("check"))
     })?;
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
     Ok(findings.into_iter().map(|finding| Finding { finding }).collect())
@@ -253,6 +261,12 @@ impl Episode {
             // A stream that is left out says why.
             Err(error) => Err(to_python(py, error)),
         }
+    }
+
+    /// The calibration of a camera, by the name of its stream: intrinsics, and extrinsics where it is fixed.
+    fn camera(&self, py: Python<'_>, name: &str) -> PyResult<Camera> {
+        let cameras = self.inner.cameras(self.place).map_err(|error| to_python(py, error))?;
+        info::camera(py, cameras, name)
     }
 
     /// A stream by its name, or `default` where there is none.

@@ -17,6 +17,7 @@ mod observe;
 mod options;
 mod output;
 mod points;
+mod recording;
 mod resample;
 mod resample_backward;
 mod robot;
@@ -99,6 +100,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<cache::CacheStreamInfo>()?;
     module.add_class::<dataset::Dataset>()?;
     module.add_class::<dataset::Episode>()?;
+    module.add_class::<dataset::Camera>()?;
     module.add_class::<dataset::EpisodeInfo>()?;
     module.add_class::<dataset::Episodes>()?;
     module.add_class::<dataset::Finding>()?;

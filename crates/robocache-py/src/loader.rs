@@ -12,7 +12,8 @@ use robocache_data::loader::{
     Work,
 };
 
-use crate::cache::{Cache, spans, stats_dict};
+use crate::cache::{Cache, stats_dict};
+use crate::options::spans;
 use crate::{array, enter, errors};
 
 /// How often a signal is asked for, in milliseconds.

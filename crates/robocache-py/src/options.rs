@@ -8,6 +8,7 @@ use pyo3::types::{PyFloat, PyInt, PyList, PyString, PyTuple};
 use robocache::ops::Number;
 use robocache::plan::{Budget, Way};
 use robocache::{DType, Device, Error, ErrorKind, Result, did_you_mean};
+use robocache_data::{Interpolation, Span};
 
 use crate::stream::Going;
 
@@ -314,4 +315,18 @@ fn warn_once_about_the_cpu(reason: &str) {
 /// The name of an object's type, for messages.
 pub(crate) fn type_name(value: &Bound<'_, PyAny>) -> String {
     value.get_type().name().map_or_else(|_| "an object".to_owned(), |name| name.to_string())
+}
+
+/// A method's name, or ranges of columns.
+pub(crate) fn spans(method: &Bound<'_, PyAny>) -> Result<Vec<Span>> {
+    let parse = |name: &str| Interpolation::from_name("methods", name);
+    if let Ok(name) = method.extract::<String>() {
+        // As wide as the stream, which only the plan knows.
+        return Ok(vec![Span { method: parse(&name)?, start: 0, end: usize::MAX }]);
+    }
+    let ranges = method.extract::<Vec<(String, usize, usize)>>().map_err(|_| {
+        let got = type_name(method);
+        Error::invalid("methods", format!("expected a name or a list of (name, start, end), got {got}"))
+    })?;
+    ranges.iter().map(|(name, start, end)| Ok(Span { method: parse(name)?, start: *start, end: *end })).collect()
 }

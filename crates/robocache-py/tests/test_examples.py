@@ -17,6 +17,7 @@ SAYS = {
     "alignment.py": "pictures written",
     "failure_recovery.py": "the job goes on",
     "from_lerobot.py": "features",
+    "from_ros.py": "from a recording to a batch",
     "ingest_dataset.py": "0 findings",
     "multi_gpu.py": "the same bits",
     "out_of_core.py": "rows resampled",

@@ -7,10 +7,10 @@ use robocache::{Error, ErrorKind, Result};
 
 /// Removed with all that is in it when it goes.
 #[derive(Debug)]
-pub(super) struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    pub(super) fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let parent = std::env::temp_dir();
         let mut last = None;
         // Another process of the same number may have left one.
@@ -28,7 +28,7 @@ impl Folder {
         })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }

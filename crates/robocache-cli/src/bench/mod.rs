@@ -6,6 +6,7 @@ mod ingest;
 mod loader;
 mod memory;
 mod readers;
+mod recording;
 mod report;
 mod steps;
 mod synthetic;
@@ -14,7 +15,7 @@ use std::path::PathBuf;
 
 use robocache::Result;
 
-use self::folder::Folder;
+pub(crate) use self::folder::Folder;
 use self::report::Measured;
 use crate::flags::{self, BenchCommand};
 use crate::progress;

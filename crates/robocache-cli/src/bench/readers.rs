@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use robocache::{Context, Error, ErrorKind, Result, cpu_threads, shown_path};
 use robocache_data::{Dataset, Ffmpeg, Kind, Limits, Progress, StreamInfo, Values};
 
+use super::recording;
 use super::report::{Measured, Row, Target, Unit};
 use super::steps::Steps;
 use super::synthetic::{self, Groups, JOINTS, Plan};
@@ -51,7 +52,7 @@ struct Bench<'a> {
 
 /// Measures with datasets that it makes in `folder`.
 pub(super) fn made(folder: &Path, progress: &Progress<'_>) -> Result<Measured> {
-    let mut bench = Bench::new(progress, 10);
+    let mut bench = Bench::new(progress, 12);
     for (groups, name, label) in MADE {
         let path = folder.join("many");
         bench.write(&path, &Plan { metadata: groups, ..TO_OPEN })?;
@@ -64,10 +65,12 @@ pub(super) fn made(folder: &Path, progress: &Progress<'_>) -> Result<Measured> {
         bench.write(&path, &Plan { groups, ..TO_READ })?;
         bench.columns(&Dataset::open(&path, &Limits::default())?, name, label)?;
     }
+    recording::measure(&mut bench.rows, &mut bench.steps, folder)?;
     Ok(bench.finish(format!(
         "Datasets of LeRobot v3.0 made for this: {} episodes to open; {} episodes of {} frames to read, two streams \
          of {JOINTS} float32 each, snappy, from the page cache. As recorded: a row group per episode, and per 10 rows \
-         of metadata. As converted: a row group per file, and per 1,000 rows of metadata.",
+         of metadata. As converted: a row group per file, and per 1,000 rows of metadata. An MCAP recording of joint \
+         states and wrenches, zstd, its bytes counted before compression.",
         count(MANY as u64),
         count(TO_READ.episodes as u64),
         TO_READ.frames,

@@ -5,7 +5,7 @@ mod report;
 use std::path::{Path, PathBuf};
 
 use robocache::Result;
-use robocache_data::{Dataset, Finding, Level, Limits, Progress};
+use robocache_data::{Dataset, Finding, Level, Limits, Progress, Recording};
 
 use self::report::Verdict;
 use crate::flags;
@@ -15,13 +15,15 @@ use crate::progress::{self, Worked};
 #[derive(Debug)]
 pub(crate) struct Options {
     path: PathBuf,
+    recording: Recording,
     strict: bool,
     bar: bool,
 }
 
 impl Options {
-    pub(crate) fn resolve(raw: &flags::Check) -> Self {
-        Self { path: raw.path.clone(), strict: raw.strict, bar: !raw.format.json }
+    pub(crate) fn resolve(raw: &flags::Check) -> Result<Self> {
+        let recording = raw.recording.resolve().map_err(|error| error.op("check"))?;
+        Ok(Self { path: raw.path.clone(), recording, strict: raw.strict, bar: !raw.format.json })
     }
 }
 
@@ -35,8 +37,8 @@ struct Found {
 }
 
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
-    let path = options.path.clone();
-    let worked = progress::run("check", "episode", options.bar, move |progress| look(&path, progress));
+    let (path, recording) = (options.path.clone(), options.recording.clone());
+    let worked = progress::run("check", "episode", options.bar, move |progress| look(&path, &recording, progress));
     let Worked { result: found, total } = worked.map_err(|error| error.op("check"))?;
     let count = |level| found.findings.iter().filter(|finding| finding.level == level).count();
     let (errors, warnings, notes) = (count(Level::Error), count(Level::Warning), count(Level::Note));
@@ -54,8 +56,8 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     })
 }
 
-fn look(path: &Path, progress: &Progress<'_>) -> Result<Found> {
+fn look(path: &Path, recording: &Recording, progress: &Progress<'_>) -> Result<Found> {
     let limits = Limits::default();
-    let (findings, dataset) = Dataset::open_and_check(path, &limits, progress)?;
+    let (findings, dataset) = Dataset::open_and_check(path, recording, &limits, progress)?;
     Ok(Found { findings, format: dataset.as_ref().map(Dataset::format), episodes: dataset.as_ref().map(Dataset::len) })
 }

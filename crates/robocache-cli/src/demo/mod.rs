@@ -1,6 +1,7 @@
 //! `robocache demo`: a recording whose truth is known, aligned and compared with it.
 
 mod align;
+mod journey;
 pub(crate) mod random;
 mod recording;
 mod report;
@@ -10,6 +11,7 @@ use robocache::ops::resample::Method;
 use robocache::{Device, Element, Error, ErrorKind, Result, cpu_features, cpu_threads, ensure};
 
 use self::align::{Aligned, Comparison, MAX_GAP, align, arguments, compare, rectangle};
+use self::journey::{Sensor, journey};
 use self::random::Random;
 use self::recording::{Clock, EPISODES, Episodes, Stamps, Stream};
 use self::report::{Float32Stamps, Story, StreamReport, Timing};
@@ -52,12 +54,12 @@ pub(crate) fn run(options: &Options) -> Result<Story> {
     let motion = Signal::new(7, [0.4, 1.3], [0.8, 0.15], &mut bench.random);
     let (joint_stream, joint_report) = bench.smooth(&joints, &motion, 2f64.powi(-24), |x| x as f32, f64::from)?;
     let float32_stamps = bench.float32_stamps(&joint_stream, &motion)?;
-    drop(joint_stream);
+    let joint_stamps = joint_stream.stamps;
 
     let silence = Some((silence, silence + SILENCE));
     let force = Source { name: "force", what: "force and torque, N and N m; one gap", hertz: 500.0, silence };
     let contact = Signal::new(6, [0.7, 9.0], [20.0, 2.0], &mut bench.random);
-    let (_, force_report) = bench.smooth(&force, &contact, 2f64.powi(-24), |x| x as f32, f64::from)?;
+    let (force_stream, force_report) = bench.smooth(&force, &contact, 2f64.powi(-24), |x| x as f32, f64::from)?;
 
     let hand = Source { name: "hand", what: "x, y, z of the end effector, m", hertz: 250.0, silence: None };
     let path = Signal::new(3, [0.4, 1.3], [0.3, 0.05], &mut bench.random);
@@ -74,6 +76,10 @@ pub(crate) fn run(options: &Options) -> Result<Story> {
     let camera = Source { name: "camera", what: "frame number", hertz: 30.0, silence: None };
     let camera_report = bench.copied(&camera, Method::Nearest, |x| x as f64, |_, index| index as i64)?;
 
+    let sensors =
+        [Sensor { stamps: &joint_stamps, signal: &motion }, Sensor { stamps: &force_stream.stamps, signal: &contact }];
+    let recorded = journey(&bench.episodes, sensors, options.hertz, &mut bench.random)?;
+
     let streams = vec![joint_report, force_report, hand_report, gripper_report, camera_report];
     let (shortest_seconds, longest_seconds) = bench.episodes.range();
     Ok(Story {
@@ -86,8 +92,9 @@ pub(crate) fn run(options: &Options) -> Result<Story> {
         device: Device::Cpu.to_string(),
         threads: cpu_threads(),
         vector_instructions: cpu_features(),
-        ok: streams.iter().all(|stream| stream.ok),
+        ok: recorded.ok && streams.iter().all(|stream| stream.ok),
         streams,
+        recorded,
         float32_stamps,
     })
 }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::journey::Journey;
 use crate::output::{Align, Outcome, Paint, Report, Style, Table, count, duration, paragraph};
 
 #[derive(Debug, Serialize)]
@@ -17,6 +18,8 @@ pub(crate) struct Story {
     pub(super) threads: usize,
     pub(super) vector_instructions: &'static str,
     pub(super) streams: Vec<StreamReport>,
+    /// From an MCAP recording to batches.
+    pub(super) recorded: Journey,
     pub(super) float32_stamps: Float32Stamps,
     pub(super) ok: bool,
 }
@@ -72,6 +75,7 @@ impl Report for Story {
             paragraph(&self.setting()),
             self.aligned().text(style) + &paragraph(LEGEND),
             paragraph(&self.contrast()),
+            paragraph(&self.journey()),
             style.paint(paragraph(&self.ending()).trim_end(), if self.ok { Paint::Good } else { Paint::Bad }) + "\n",
         ];
         sections.join("\n")
@@ -157,11 +161,33 @@ impl Story {
         )
     }
 
+    fn journey(&self) -> String {
+        let Journey { episodes, messages, lost, findings, samples, batches, streams, seconds, .. } = &self.recorded;
+        let findings: Vec<_> = findings.iter().map(|(code, times)| format!("{code} ({times})")).collect();
+        let errors = streams.iter().map(|stream| {
+            let (error, bound) = (magnitude(stream.max_error), magnitude(stream.bound));
+            format!("{} is off by at most {error} (allowed {bound})", stream.name)
+        });
+        let errors: Vec<_> = errors.collect();
+        format!(
+            "Recording, check, cache, batch: {} messages of joints and force in {episodes} episodes went into an MCAP \
+             file, late by up to 3 ms and {lost} lost. The check found {}. The cache gave {} samples in {batches} \
+             batches: {}. {} in all.",
+            count(*messages as u64),
+            findings.join(", "),
+            count(*samples),
+            errors.join(", "),
+            duration(*seconds)
+        )
+    }
+
     fn ending(&self) -> String {
         let columns: usize = self.streams.iter().map(|stream| stream.width).sum();
         let seconds: f64 = self.streams.iter().map(|stream| stream.timing.seconds).sum();
         let wrong: Vec<_> = self.streams.iter().filter(|stream| !stream.ok).map(|stream| stream.name).collect();
-        let verdict = if wrong.is_empty() {
+        let verdict = if !self.recorded.ok {
+            "but the recording did not become the batches that it should".to_owned()
+        } else if wrong.is_empty() {
             "and every error is within what is allowed".to_owned()
         } else {
             format!("but these are wrong: {}", wrong.join(", "))

@@ -71,6 +71,7 @@ fn work(raw: &flags::Ingest) -> Result<Work> {
         workers: raw.workers,
         tag: raw.tag.clone(),
         unit_frames: raw.unit_frames,
+        recording: raw.recording.resolve()?,
     };
     Ok(if raw.plan { Work::Plan { source, options } } else { Work::All { source, options } })
 }

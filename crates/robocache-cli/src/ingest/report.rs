@@ -252,6 +252,7 @@ mod tests {
             missing: Vec::new(),
             image_size: None,
             quality: 95,
+            recording: robocache_data::Recording::default(),
             tasks: Vec::new(),
         };
         let skipped = |source: usize, episode: u64| Skipped {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use robocache::{Error, ErrorKind, Result, ensure};
 use robocache_data::cache::Cache;
-use robocache_data::{Dataset, Limits};
+use robocache_data::{Dataset, Limits, Recording};
 
 use self::look::Look;
 use self::report::{Inspected, Lengths, Looked, Summary};
@@ -21,6 +21,7 @@ use crate::plot::Target;
 #[derive(Debug)]
 pub(crate) struct Options {
     path: PathBuf,
+    recording: Recording,
     /// Only this episode.
     episode: Option<u64>,
     plot: Option<Target>,
@@ -31,7 +32,8 @@ impl Options {
     pub(crate) fn resolve(raw: &flags::Inspect) -> Result<Self> {
         let plot = raw.plot.as_deref().map(Target::new).transpose();
         let plot = plot.map_err(|error| error.argument("--plot").op("inspect"))?;
-        Ok(Self { path: raw.path.clone(), episode: raw.episode, plot })
+        let recording = raw.recording.resolve().map_err(|error| error.op("inspect"))?;
+        Ok(Self { path: raw.path.clone(), recording, episode: raw.episode, plot })
     }
 }
 
@@ -41,15 +43,16 @@ pub(crate) fn run(options: &Options) -> Result<Inspected> {
 
 fn inspect(options: &Options) -> Result<Inspected> {
     let path = &options.path;
+    let open = || Dataset::open_recording(path, &options.recording, &Limits::default());
     if !["manifest.json", "plan.json"].iter().any(|name| path.join(name).exists()) {
-        return dataset(&Dataset::open(path, &Limits::default())?, options).map(Inspected::Dataset);
+        return dataset(&open()?, options).map(Inspected::Dataset);
     }
     let why = match Cache::open(path) {
         Ok(found) => return cache(&found, options).map(Inspected::Cache),
         Err(why) => why,
     };
     // The names are common ones, and may be in the folder of a dataset too.
-    match Dataset::open(path, &Limits::default()) {
+    match open() {
         Ok(found) => dataset(&found, options).map(Inspected::Dataset),
         Err(_) => Err(why),
     }

@@ -82,7 +82,7 @@ pub(crate) fn ingest_on(
     progress: &Progress<'_>,
 ) -> Result<IngestReport> {
     let source = &canonical(source);
-    let dataset = Dataset::open(source, limits)?;
+    let dataset = Dataset::open_recording(source, &options.recording, limits)?;
     let _lock = prepare(fs, out)?;
     let (plan, place) = plan_source(fs, &dataset, source, out, options, progress)?;
     let (before, work) = open_units(&plan, out, place)?;
@@ -122,7 +122,7 @@ pub fn plan(
     progress: &Progress<'_>,
 ) -> Result<Plan> {
     let source = &canonical(source);
-    let dataset = Dataset::open(source, limits)?;
+    let dataset = Dataset::open_recording(source, &options.recording, limits)?;
     let _lock = prepare(&Os, out)?;
     Ok(plan_source(&Os, &dataset, source, out, options, progress)?.0)
 }
@@ -155,7 +155,7 @@ pub(crate) fn process_unit_on(
         return Ok(manifest.skipped);
     }
     let source = plan.sources.get(unit.source).ok_or_else(|| corrupt(&out.join(PLAN), "a unit has no source"))?;
-    let dataset = Dataset::open(&source.path, limits)?;
+    let dataset = Dataset::open_recording(&source.path, &source.recording, limits)?;
     ensure_unchanged(&plan, unit.source, &dataset)?;
     let done = Done::new(unit.frames, progress);
     let work = Work {

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::files::open_regular;
 use crate::limits::{corrupt, file_error};
-use crate::model::{Interpolation, Kind, Span, StreamInfo};
+use crate::model::{Camera, Interpolation, Kind, Span, StreamInfo};
+use crate::recording::Recording;
 
 /// The version that is written. A reader knows this one and the one before.
 pub(crate) const VERSION: u32 = 1;
@@ -120,6 +121,9 @@ pub struct CachedSource {
     pub image_size: Option<(usize, usize)>,
     /// Of its JPEG pictures, 1 to 100.
     pub quality: u8,
+    /// How it was read, where it is a recording.
+    #[serde(default, skip_serializing_if = "Recording::is_default")]
+    pub recording: Recording,
     /// Its tasks, by number.
     pub tasks: Vec<String>,
 }
@@ -234,6 +238,9 @@ pub(crate) struct UnitEpisode {
     pub(crate) tasks: Vec<String>,
     /// First row and number of rows, for each file of the unit.
     pub(crate) rows: Vec<(u64, u64)>,
+    /// Those whose calibration is known, by the names of their streams in the cache.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) cameras: Vec<Camera>,
 }
 
 /// An episode that could not be taken.

@@ -39,6 +39,7 @@ use self::manifest::Manifest;
 use self::shard::{RowsRef, Shard};
 use crate::files::{ensure_path, look};
 use crate::limits::corrupt;
+use crate::model::Camera;
 
 pub use self::index::CachedEpisode;
 pub use self::ingest::{IngestReport, ingest, merge, plan, process_unit};
@@ -230,6 +231,15 @@ impl Cache {
         let place = self.place(at, stream)?;
         let (shard, row) = place.sample(sample)?;
         Ok(shard.rows(row, 1, place.meta.row_bytes())?.values)
+    }
+
+    /// The cameras of an episode whose calibration the source had.
+    pub fn cameras(&self, at: usize) -> Result<Vec<Camera>> {
+        ensure!(at < self.len(), "episode", "expected 0 to {}, got {at}", self.len().saturating_sub(1));
+        let unit = self.index.unit(at);
+        let place = (0..at).rev().take_while(|&before| self.index.unit(before) == unit).count();
+        let episode = self.unit(unit)?.manifest.episodes.get(place);
+        Ok(episode.map(|episode| episode.cameras.clone()).unwrap_or_default())
     }
 
     /// How many samples a stream has in an episode.

@@ -9,6 +9,7 @@ use crate::dataset::Dataset;
 use crate::files::is_lasting;
 use crate::findings::Finding;
 use crate::model::{Interpolation, Kind, Span, StreamInfo, Values, ensure_spans, ensure_whole};
+use crate::recording::Recording;
 
 /// Bytes that the largest stream of a unit should take: few enough files for any number of maps,
 /// small enough to be done again after a crash.
@@ -62,6 +63,8 @@ pub struct IngestOptions {
     pub tag: Option<String>,
     /// Frames of a unit, for tests and schedulers.
     pub unit_frames: Option<u64>,
+    /// How a recording is read.
+    pub recording: Recording,
 }
 
 impl Default for IngestOptions {
@@ -76,6 +79,7 @@ impl Default for IngestOptions {
             workers: None,
             tag: None,
             unit_frames: None,
+            recording: Recording::default(),
         }
     }
 }
@@ -222,6 +226,7 @@ impl Plan {
             missing,
             image_size: options.image_size,
             quality: options.quality,
+            recording: options.recording.clone(),
             tasks: dataset.tasks().to_vec(),
         });
         self.add_units(dataset, source, &taken, options)

@@ -18,7 +18,7 @@ use super::work::{Open, Told, Work};
 use crate::check::values::errors;
 use crate::files::{cause, is_lasting, look};
 use crate::limits::file_error;
-use crate::model::{Kind, Samples, Values};
+use crate::model::{Camera, Kind, Samples, Values};
 
 /// What becomes of an episode.
 struct Episode {
@@ -199,6 +199,7 @@ impl<'a> Work<'a> {
                     duration: info.duration,
                     tasks: info.tasks,
                     rows: episode.rows.clone(),
+                    cameras: self.cameras(episode.at)?,
                 }),
             }
         }
@@ -211,6 +212,18 @@ impl<'a> Work<'a> {
             outs.push(out);
         }
         Ok((manifest, outs))
+    }
+
+    /// The cameras of an episode whose pictures are taken, by their names and sizes in the cache.
+    fn cameras(&self, at: usize) -> Result<Vec<Camera>> {
+        let cameras = self.dataset.cameras(at)?.into_iter();
+        let taken = cameras.filter_map(|camera| {
+            let (_, place) = self.source.streams.iter().find(|(from, _)| *from == camera.stream)?;
+            let stream = self.plan.streams.get(*place)?;
+            let &[height, width, _] = stream.shape.as_slice() else { return None };
+            Some(Camera { stream: stream.name.clone(), ..camera.resized(height, width) })
+        });
+        Ok(taken.collect())
     }
 
     /// What is no picture, by the places of the files; all of it can be taken.

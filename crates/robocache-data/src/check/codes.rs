@@ -44,6 +44,17 @@ codes! {
     UNREADABLE_FILE = "unreadable_file", Error, "a file, or a column of it, cannot be read";
     UNREADABLE_NOW = "unreadable_now", Error, "the system could not read a file this time: no permission, too many open files, a disk at fault";
 
+    // Recordings.
+    RECORDING_CUT = "recording_cut", Warning, "a recording ends before its end; the messages before that are read";
+    CRC_WRONG = "crc_wrong", Error, "the checksum of a chunk is not that of its bytes (error), or that of the data section (warning)";
+    CRC_MISSING = "crc_missing", Note, "chunks have no checksum: damage in them is not seen";
+    INDEX_WRONG = "index_wrong", Warning, "the index or the statistics of a recording are not what is in it; they are not used";
+    TRAILING_BYTES = "trailing_bytes", Warning, "bytes follow the end of a recording; they are not read";
+    CHANNEL_UNKNOWN = "channel_unknown", Warning, "messages are of a channel that is not defined; they are not read";
+    MESSAGE_UNREADABLE = "message_unreadable", Error, "a message cannot be decoded, or is not like the others of its topic";
+    NAMES_REORDERED = "names_reordered", Note, "the names of joints change their order between messages; the values are put in one order";
+    CLOCKS_DISAGREE = "clocks_disagree", Warning, "the stamps in headers are more than 1 s off the log times";
+
     // Columns.
     STREAM_LEFT_OUT = "stream_left_out", Warning, "a declared stream is of a type that is not read; everything else can be used";
     TEXT_MISSING = "text_missing", Warning, "a text is missing (null) and reads as an empty one, or the words of a task are";
@@ -61,6 +72,10 @@ codes! {
     STAMPS_GAP = "stamps_gap", Warning, "frames are missing: a number was left out, or more than 3 periods passed between two stamps";
     STAMPS_DRIFT = "stamps_drift", Warning, "stamps leave the rate: by more than a quarter of a period (warning), by more than 0.1 ms (note; LeRobot's own tolerance)";
     STAMPS_START = "stamps_start", Note, "the first stamp of an episode is not 0";
+
+    STAMPS_JUMP = "stamps_jump", Warning, "the stamps in headers jump against the log times by more than 0.5 s";
+    STAMPS_UNSET = "stamps_unset", Warning, "messages have headers without a stamp; the log time is taken";
+    STAMPS_UNSORTED = "stamps_unsorted", Note, "messages were not recorded in the order of their stamps; they are sorted";
 
     // Values.
     NOT_FINITE = "not_finite", Error, "values are NaN, infinite or missing (warning in a column that is not used: LeRobot's `timestamp` beside `frame_index`)";

@@ -62,7 +62,8 @@ pub(crate) struct LeRobot {
 pub(crate) const FORMAT: Format = Format {
     looks_like: "the folder of a LeRobot dataset, with meta/info.json in it",
     recognises: is_dataset,
-    open: |path, limits| {
+    open: |path, recording, limits| {
+        recording.ensure_default("LeRobot")?;
         let (source, refusal) = open(path, limits)?;
         Ok(Opened { source: Box::new(source), refusal })
     },

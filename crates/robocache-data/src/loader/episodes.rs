@@ -103,17 +103,23 @@ fn anchors(cache: &Cache, place: usize, anchor: &Anchor, keys: &[Key]) -> Result
 /// A stream that has the frames of a LeRobot dataset, all of whose streams do. One whose stamps can
 /// be had without reading pictures, and of those one that is read anyway.
 fn frames_stream(cache: &Cache, place: usize, keys: &[Key]) -> Result<usize> {
-    let length = cache.episode(place)?.length;
+    let episode = cache.episode(place)?;
+    let length = episode.length;
     let streams = cache.streams();
+    let choose = |why: &str| {
+        let names: Vec<&str> = streams.iter().map(|stream| stream.name.as_str()).collect();
+        let text = format!("{why}; choose one with anchor=, or a rate=; the streams are {}", names.join(", "));
+        Error::new(ErrorKind::InvalidArgument, text).argument("anchor")
+    };
+    if cache.sources().get(episode.source).is_some_and(|source| source.rate.is_none()) {
+        return Err(choose("a recording has no frames, only streams of their own rates"));
+    }
     let chosen = || keys.iter().map(|key| key.stream);
     let light = |stream: &usize| streams.get(*stream).is_some_and(lies_together);
     let by_cost = chosen().filter(light).chain((0..streams.len()).filter(light));
     let mut by_cost = by_cost.chain(chosen()).chain(0..streams.len());
-    by_cost.find(|&stream| cache.count(place, stream) == length).ok_or_else(|| {
-        let names: Vec<&str> = streams.iter().map(|stream| stream.name.as_str()).collect();
-        let text = "no stream has a sample for every frame; choose one with anchor=, or a rate=; the streams are";
-        Error::new(ErrorKind::InvalidArgument, format!("{text} {}", names.join(", "))).argument("anchor")
-    })
+    let found = by_cost.find(|&stream| cache.count(place, stream) == length);
+    found.ok_or_else(|| choose("no stream has a sample for every frame"))
 }
 
 /// The time that the chosen streams of an episode have in common; `None` where it has none of them.

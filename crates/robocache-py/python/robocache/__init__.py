@@ -15,6 +15,7 @@ from robocache._aliases import (
 )
 from robocache._cache import Cache, open
 from robocache._core import (
+    Camera,
     Dataset,
     Episode,
     EpisodeInfo,
@@ -24,7 +25,7 @@ from robocache._core import (
     synchronize,
     warmup,
 )
-from robocache._data import Ingested, dataset, ingest
+from robocache._data import Ingested, Recording, dataset, ingest
 from robocache._errors import (
     CorruptData,
     DeviceLost,
@@ -61,6 +62,7 @@ from robocache._stream import Stream
 
 __all__ = [
     "Cache",
+    "Camera",
     "CorruptData",
     "Cropped",
     "Dataset",
@@ -80,6 +82,7 @@ __all__ = [
     "NoDevice",
     "OutOfMemory",
     "Plan",
+    "Recording",
     "RoboCacheError",
     "Robot",
     "SparseVoxels",

@@ -18,6 +18,7 @@ __all__ = [
     "CacheEpisodes",
     "CacheStream",
     "CacheStreamInfo",
+    "Camera",
     "Dataset",
     "Episode",
     "EpisodeInfo",
@@ -490,8 +491,28 @@ class EpisodeInfo:
     @property
     def duration(self) -> float: ...
 
+@final
+class Camera:
+    @property
+    def stream(self) -> str: ...
+    @property
+    def size(self) -> tuple[int, int]: ...
+    @property
+    def intrinsics(self) -> npt.NDArray[np.float64]: ...
+    @property
+    def extrinsics(self) -> npt.NDArray[np.float64] | None: ...
+    @property
+    def distortion_model(self) -> str: ...
+    @property
+    def distortion(self) -> list[float]: ...
+    @property
+    def frame(self) -> str: ...
+    @property
+    def base(self) -> str | None: ...
+
 class _EpisodeOf(Generic[_T]):
     """What episodes of datasets and of caches have in common; a class of these stubs only."""
+    def camera(self, name: str) -> Camera: ...
     @property
     def index(self) -> int: ...
     @property
@@ -560,7 +581,7 @@ class Finding:
     @property
     def message(self) -> str: ...
 
-def open_dataset(path: Any) -> Dataset: ...
+def open_dataset(path: Any, recording: dict[str, Any] | None = None) -> Dataset: ...
 
 @final
 class Cache:
@@ -628,6 +649,7 @@ def ingest_dataset(
     strict: bool,
     workers: int | None,
     tag: str | None,
+    recording: dict[str, Any] | None,
     step: Any,
 ) -> dict[str, Any]: ...
 

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypedDict
 
 from robocache import _arguments as arguments
 from robocache import _core
@@ -20,13 +20,33 @@ from robocache._errors import FileError, InvalidArgument, Unsupported
 _HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 
-def dataset(path: Path) -> _core.Dataset:
-    """Opens a dataset: a folder, or the name of one on the Hugging Face hub.
+class Recording(TypedDict, total=False):
+    """How a recording is read: which clock stamps its messages, and where its episodes are."""
 
-    LeRobot v2.0, v2.1 and v3.0 are read. Only the metadata is read here; episodes when asked for:
+    clock: Literal["header", "log"]
+    """"header": the stamps in the messages (default); "log": when they were recorded."""
+    episode_gap: float
+    """A new episode starts after so many seconds without a message."""
+    episode_topic: str
+    """Messages of this topic start episodes; false or an empty text ends one, a text is its task."""
+    episode_ranges: Sequence[tuple[float, float]]
+    """Episodes from one second of the recording to another."""
+
+
+def dataset(path: Path, *, recording: Recording | None = None) -> _core.Dataset:
+    """Opens a dataset: a folder or file, or the name of one on the Hugging Face hub.
+
+    LeRobot v2.0, v2.1 and v3.0 and MCAP recordings (ROS 2, Foxglove) are read. Of a dataset only the
+    metadata is read here, a recording is gone over once; episodes are read when asked for:
 
     >>> ds = rc.dataset("testdata/lerobot_v30")
     >>> ds.episode(0)["observation.state"].values
+
+    Args:
+        path: where it is.
+        recording: how an MCAP recording is read, see `rc.Recording`: for instance
+            `{"clock": "log", "episode_gap": 2.0}`. By default stamps are those of the headers, and
+            a recording is one episode.
 
     A name such as "lerobot/pusht" that is no folder here is downloaded by the package
     `huggingface_hub`, where that is installed.
@@ -34,7 +54,22 @@ def dataset(path: Path) -> _core.Dataset:
     place = arguments.path("path", path, "dataset")
     if not _is_here(place) and _HUB_NAME.fullmatch(place):
         place = _download(place)
-    return _core.open_dataset(place)
+    return _core.open_dataset(place, _recording(recording, "dataset"))
+
+
+def _recording(recording: Recording | None, op: str) -> dict[str, Any] | None:
+    """The words of a recording as the engine takes them."""
+    if recording is None:
+        return None
+    wanted: dict[str, Any] = dict(arguments.by_name("recording", recording, op))
+    if unknown := wanted.keys() - Recording.__annotations__.keys():
+        known = ", ".join(Recording.__annotations__)
+        raise invalid("recording", f"expected {known}, got {sorted(unknown, key=repr)}", op=op)
+    if len(wanted.keys() - {"clock"}) > 1:
+        raise invalid(
+            "recording", f"expected one way to find episodes, got {sorted(wanted)}", op=op
+        )
+    return wanted
 
 
 def _is_here(place: str) -> bool:
@@ -81,6 +116,7 @@ def ingest(
     strict: bool = False,
     workers: int | None = None,
     tag: str | None = None,
+    recording: Recording | None = None,
     progress: bool = True,
 ) -> Ingested:
     """Makes a cache of a dataset: everything is decoded once.
@@ -99,6 +135,7 @@ def ingest(
             read; else it is skipped and listed.
         workers: threads; all cores by default.
         tag: what this source is called among several; the folder's name by default.
+        recording: how an MCAP recording is read, as in `rc.dataset`.
         progress: draw a bar when standard error is a terminal.
     """
     op = "ingest"
@@ -129,6 +166,7 @@ def ingest(
             strict,
             workers,
             tag,
+            _recording(recording, op),
             bar,
         )
     finally:

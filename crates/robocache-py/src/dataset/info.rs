@@ -1,8 +1,13 @@
 //! What datasets say of their episodes and streams, and what checks find.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
+use robocache::{Error, Tensor};
 use robocache_data::Span;
+
+use crate::{array, errors};
 
 /// What the metadata tells of an episode.
 #[pyclass(frozen, module = "robocache")]
@@ -48,6 +53,83 @@ pub(crate) fn method<'py>(py: Python<'py>, spans: &[Span]) -> PyResult<Bound<'py
         [all] => Ok(all.method.name().into_pyobject(py)?.into_any()),
         spans => Ok(PyList::new(py, spans.iter().map(span))?.into_any()),
     }
+}
+
+/// How a camera sees, and where it is.
+#[pyclass(frozen, module = "robocache")]
+pub(crate) struct Camera {
+    pub(crate) camera: robocache_data::Camera,
+}
+
+#[pymethods]
+impl Camera {
+    /// The stream of its pictures.
+    #[getter]
+    fn stream(&self) -> &str {
+        &self.camera.stream
+    }
+
+    /// Height and width that the intrinsics are for.
+    #[getter]
+    fn size(&self) -> (usize, usize) {
+        self.camera.size.into()
+    }
+
+    /// `[3, 3]`, in pixels.
+    #[getter]
+    fn intrinsics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        matrix(py, &self.camera.intrinsics, &[3, 3])
+    }
+
+    /// `[4, 4]`, from the camera to the frame `base`; None where no fixed transforms lead there.
+    #[getter]
+    fn extrinsics<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.camera.extrinsics.as_ref().map(|numbers| matrix(py, numbers, &[4, 4])).transpose()
+    }
+
+    /// What the numbers of the distortion mean, such as "plumb_bob".
+    #[getter]
+    fn distortion_model(&self) -> &str {
+        &self.camera.distortion_model
+    }
+
+    /// The distortion, as its model counts.
+    #[getter]
+    fn distortion(&self) -> Vec<f64> {
+        self.camera.distortion.clone()
+    }
+
+    /// The frame of the camera.
+    #[getter]
+    fn frame(&self) -> &str {
+        &self.camera.frame
+    }
+
+    /// The frame that the camera is fixed to.
+    #[getter]
+    fn base(&self) -> Option<&str> {
+        self.camera.base.as_deref()
+    }
+
+    fn __repr__(&self) -> String {
+        let [height, width] = self.camera.size;
+        format!("<camera of {}: {width} x {height}>", self.camera.stream)
+    }
+}
+
+fn matrix<'py>(py: Python<'py>, numbers: &[f64], shape: &[usize]) -> PyResult<Bound<'py, PyAny>> {
+    let tensor = Tensor::from_slice(numbers, shape).map_err(|error| errors::to_python(py, &error))?;
+    array::from_tensor(py, Arc::new(tensor))
+}
+
+/// The camera of a stream, among those of an episode.
+pub(crate) fn camera(py: Python<'_>, cameras: Vec<robocache_data::Camera>, name: &str) -> PyResult<Camera> {
+    let names: Vec<String> = cameras.iter().map(|camera| camera.stream.clone()).collect();
+    let found = cameras.into_iter().find(|camera| camera.stream == name);
+    found.map(|camera| Camera { camera }).ok_or_else(|| {
+        let names = names.iter().map(String::as_str);
+        errors::unknown_key(py, &Error::no_such("camera", "calibrated cameras", name, names))
+    })
 }
 
 /// What a dataset says of a stream.

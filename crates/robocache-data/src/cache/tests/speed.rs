@@ -24,6 +24,7 @@ fn a_million_episodes_open_at_once() {
         duration: 8.0,
         tasks: vec!["put the cube into the box".to_owned()],
         rows: vec![(index as u64 * 400, 400); files],
+        cameras: Vec::new(),
     };
     let unit = UnitManifest {
         format: FORMAT.to_owned(),

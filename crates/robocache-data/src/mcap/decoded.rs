@@ -1,0 +1,135 @@
+//! What every encoding of messages is decoded to: numbers and texts in slots, one slot for each field.
+
+use robocache::DType;
+
+/// A field of a message that may become a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Field {
+    /// Its name in the message, with points between the names of nested ones.
+    pub(super) path: String,
+    pub(super) kind: FieldKind,
+    /// Names of the components, where the definition has them.
+    pub(super) names: Option<Vec<String>>,
+    /// The first components of quaternions.
+    pub(super) quaternions: Vec<usize>,
+    /// Whether it is in an array of messages.
+    pub(super) is_repeated: bool,
+    /// Whether it is an array of numbers itself, which may have one for each joint.
+    pub(super) is_list: bool,
+}
+
+/// What a field holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FieldKind {
+    /// Numbers, as many as the definition says where it does.
+    Numbers(DType, Option<usize>),
+    /// One text.
+    Text,
+    /// Several texts.
+    Texts,
+    /// Bytes that are kept where they are.
+    Bytes,
+}
+
+/// The content of a field in one message.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Slot {
+    /// Little-endian, one after the other.
+    pub(super) numbers: Vec<u8>,
+    /// Where texts start and end in the message.
+    pub(super) texts: Vec<(usize, usize)>,
+    /// Where bytes start and end in the message.
+    pub(super) bytes: (usize, usize),
+    /// Text or bytes that are not in the message as they are, such as escaped ones.
+    pub(super) owned: Option<Vec<u8>>,
+}
+
+/// A message, decoded; used again for the next.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Decoded {
+    pub(super) slots: Vec<Slot>,
+    /// The stamp of its header, in nanoseconds.
+    pub(super) stamp: Option<i64>,
+}
+
+impl Decoded {
+    /// Makes it empty, with as many slots.
+    pub(super) fn clear(&mut self, slots: usize) {
+        self.stamp = None;
+        self.slots.resize_with(slots, Slot::default);
+        for slot in &mut self.slots {
+            slot.numbers.clear();
+            slot.texts.clear();
+            slot.bytes = (0, 0);
+            slot.owned = None;
+        }
+    }
+
+    /// The numbers of a slot.
+    pub(super) fn numbers(&self, slot: usize) -> &[u8] {
+        self.slots.get(slot).map_or(&[], |slot| &slot.numbers)
+    }
+
+    /// The bytes of a slot.
+    pub(super) fn bytes<'a>(&'a self, slot: usize, message: &'a [u8]) -> &'a [u8] {
+        let Some(slot) = self.slots.get(slot) else { return &[] };
+        slot.owned.as_deref().unwrap_or_else(|| message.get(slot.bytes.0..slot.bytes.1).unwrap_or_default())
+    }
+
+    /// The texts of a slot; what is no UTF-8 is replaced.
+    pub(super) fn texts(&self, slot: usize, message: &[u8]) -> Vec<String> {
+        let Some(slot) = self.slots.get(slot) else { return Vec::new() };
+        let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match &slot.owned {
+            Some(text) => vec![lossy(text)],
+            None => slot.texts.iter().map(|&(from, to)| lossy(message.get(from..to).unwrap_or_default())).collect(),
+        }
+    }
+
+    /// Adds the texts of a slot, each with a zero behind it.
+    pub(super) fn join_names(&self, slot: usize, message: &[u8], out: &mut Vec<u8>) {
+        for &(from, to) in self.slots.get(slot).iter().flat_map(|slot| &slot.texts) {
+            out.extend_from_slice(message.get(from..to).unwrap_or_default());
+            out.push(0);
+        }
+    }
+
+    /// Whether the texts of a slot are those that [`Self::join_names`] has put together.
+    pub(super) fn names_are(&self, slot: usize, message: &[u8], mut joined: &[u8]) -> bool {
+        for &(from, to) in self.slots.get(slot).iter().flat_map(|slot| &slot.texts) {
+            let rest = joined.strip_prefix(message.get(from..to).unwrap_or_default());
+            match rest.and_then(<[u8]>::split_first) {
+                Some((0, rest)) => joined = rest,
+                _ => return false,
+            }
+        }
+        joined.is_empty()
+    }
+
+    /// The only text of a slot.
+    pub(super) fn text(&self, slot: usize, message: &[u8]) -> Option<String> {
+        self.texts(slot, message).into_iter().next()
+    }
+
+    /// The first whole number of a slot of 32 bits.
+    pub(super) fn u32(&self, slot: usize) -> Option<u32> {
+        Some(u32::from_le_bytes(*self.numbers(slot).first_chunk()?))
+    }
+
+    /// The first byte of a slot.
+    pub(super) fn u8(&self, slot: usize) -> Option<u8> {
+        self.numbers(slot).first().copied()
+    }
+}
+
+/// Seconds and nanoseconds as nanoseconds; `None` where that is too far from 0 for the differences of stamps.
+pub(super) fn nanoseconds(seconds: i64, nanos: i64) -> Option<i64> {
+    const FARTHEST: u64 = 1 << 62;
+    let all = seconds.checked_mul(1_000_000_000)?.checked_add(nanos)?;
+    (all.unsigned_abs() < FARTHEST).then_some(all)
+}
+
+/// The place of the field at a path.
+pub(super) fn slot(fields: &[Field], path: &str) -> Option<usize> {
+    fields.iter().position(|field| field.path == path)
+}
