@@ -159,6 +159,9 @@ impl Maker<'_> {
         match &member.kind {
             Kind::Number(Number::U8) if !is_one && !is_repeated => {
                 let slot = self.slot(path, FieldKind::Bytes, None, false);
+                if let Some(field) = self.fields.last_mut() {
+                    field.is_list = true;
+                }
                 out.push(Step::Bytes { slot, count });
             }
             Kind::Number(number) => {
@@ -360,11 +363,13 @@ impl Step {
         match *self {
             Self::Numbers { size, count, slot } => {
                 let Some(slot) = out.slots.get_mut(slot) else { return Ok(()) };
+                slot.note_list(count);
                 cursor.numbers(size, count, &mut slot.numbers)
             }
             Self::CountedNumbers { size, slot } => {
                 let count = cursor.count()?;
                 let Some(slot) = out.slots.get_mut(slot) else { return Ok(()) };
+                slot.note_list(count);
                 cursor.numbers(size, count, &mut slot.numbers)
             }
             Self::Bytes { slot, count } => {
@@ -382,7 +387,9 @@ impl Step {
             Self::Time { slot } => {
                 let time = cursor.time()?;
                 let bytes = time.to_le_bytes();
-                out.slots.iter_mut().skip(slot).take(1).for_each(|slot| slot.numbers.extend(bytes));
+                let Some(slot) = out.slots.get_mut(slot) else { return Ok(()) };
+                slot.note_list(1);
+                slot.numbers.extend(bytes);
                 Ok(())
             }
             Self::Stamp => {

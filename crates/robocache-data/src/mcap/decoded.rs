@@ -36,12 +36,23 @@ pub(super) enum FieldKind {
 pub(super) struct Slot {
     /// Little-endian, one after the other.
     pub(super) numbers: Vec<u8>,
+    /// How many lists the numbers are from, and how long the longest is.
+    pub(super) lists: usize,
+    pub(super) longest: usize,
     /// Where texts start and end in the message.
     pub(super) texts: Vec<(usize, usize)>,
     /// Where bytes start and end in the message.
     pub(super) bytes: (usize, usize),
     /// Text or bytes that are not in the message as they are, such as escaped ones.
     pub(super) owned: Option<Vec<u8>>,
+}
+
+impl Slot {
+    /// Notes that so many numbers come, as one list.
+    pub(super) fn note_list(&mut self, count: usize) {
+        self.lists += 1;
+        self.longest = self.longest.max(count);
+    }
 }
 
 /// A message, decoded; used again for the next.
@@ -59,6 +70,7 @@ impl Decoded {
         self.slots.resize_with(slots, Slot::default);
         for slot in &mut self.slots {
             slot.numbers.clear();
+            (slot.lists, slot.longest) = (0, 0);
             slot.texts.clear();
             slot.bytes = (0, 0);
             slot.owned = None;
@@ -68,6 +80,14 @@ impl Decoded {
     /// The numbers of a slot.
     pub(super) fn numbers(&self, slot: usize) -> &[u8] {
         self.slots.get(slot).map_or(&[], |slot| &slot.numbers)
+    }
+
+    /// How many lists the `count` numbers of a slot are from, and whether all are as long.
+    pub(super) fn lists(&self, slot: usize, count: usize) -> (usize, bool) {
+        match self.slots.get(slot) {
+            Some(slot) if slot.lists > 1 => (slot.lists, slot.lists.saturating_mul(slot.longest) == count),
+            _ => (1, true),
+        }
     }
 
     /// The bytes of a slot.

@@ -266,7 +266,7 @@ impl Column {
                 let at = at.ok_or_else(|| format!("expected the frame {frame:?}"))?;
                 decoded.numbers(poses).get(at * row..(at + 1) * row).unwrap_or_default()
             }
-            (Content::Numbers { field, .. }, role) => {
+            (Content::Numbers { field, moved, .. }, role) => {
                 let Some(found) = topic.fields().get(*field) else { return Ok(()) };
                 if count(found, decoded, *field) == 0 {
                     return Ok(());
@@ -276,9 +276,9 @@ impl Column {
                     numbers => numbers,
                 };
                 match role {
-                    Role::Joints { names } if found.is_list && numbers.len() == row => {
+                    Role::Joints { names } if *moved > 0 && numbers.len() == row => {
                         scratch.sort(decoded, names, message);
-                        scratch.put_in_order(numbers, dtype.size())
+                        scratch.put_in_order(numbers, dtype.size() * moved)
                     }
                     _ => numbers,
                 }
@@ -309,7 +309,7 @@ impl Scratch {
         }
     }
 
-    /// Numbers of joints in the order of their names: as many as there are joints, or a multiple of that.
+    /// Numbers of joints in the order of their names, `size` bytes for each; once or several times for all joints.
     fn put_in_order<'s>(&'s mut self, numbers: &'s [u8], size: usize) -> &'s [u8] {
         let joints = self.order.len() * size;
         if joints == 0 || !numbers.len().is_multiple_of(joints) || self.order.is_sorted() {

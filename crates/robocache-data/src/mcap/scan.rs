@@ -289,7 +289,7 @@ impl Pass<'_, '_> {
                 track.entries.push(entry(time));
                 track.unset += u64::from(is_unset);
                 track.frame.get_or_insert(parent);
-                track.lengths.iter_mut().for_each(|lengths| lengths.add(7));
+                track.lengths.iter_mut().for_each(|lengths| lengths.add(7, (1, true)));
                 if is_fixed {
                     let (numbers, _) = pose.as_chunks::<8>();
                     let number = |at: usize| numbers.get(at).map_or(0.0, |bytes| f64::from_le_bytes(*bytes));
@@ -321,7 +321,8 @@ impl Pass<'_, '_> {
         track.entries.push(entry(time));
         track.unset += u64::from(is_unset);
         for (at, (field, lengths)) in topic.fields().iter().zip(&mut track.lengths).enumerate() {
-            lengths.add(count(field, decoded, at));
+            let count = count(field, decoded, at);
+            lengths.add(count, decoded.lists(at, count));
         }
         if track.frame.is_none() {
             track.frame = topic.frame_slot().and_then(|slot| decoded.text(slot, message.data));

@@ -6,7 +6,7 @@ use super::decoded::{Field, FieldKind};
 use super::picture::PictureShape;
 use super::scan::Scan;
 use super::topic::{Key, Role, Topic, number_type};
-use super::track::{CloudFacts, Track};
+use super::track::{CloudFacts, Lengths, Track};
 use crate::model::{Interpolation, Kind, Span, StreamInfo};
 
 /// Where the samples of a stream are.
@@ -19,9 +19,21 @@ pub(super) struct Place {
 /// What of a message is a sample.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Content {
-    Numbers { field: usize, width: usize, dtype: DType },
-    Text { field: usize },
-    Cloud { points: usize, columns: usize, dtype: DType },
+    /// Where `moved` is not 0, so many numbers belong to each joint, and go where its name goes.
+    Numbers {
+        field: usize,
+        width: usize,
+        dtype: DType,
+        moved: usize,
+    },
+    Text {
+        field: usize,
+    },
+    Cloud {
+        points: usize,
+        columns: usize,
+        dtype: DType,
+    },
     Picture(PictureShape),
 }
 
@@ -147,24 +159,51 @@ fn numbers(track: &Track, place: usize, field: &Field) -> Result<Option<(StreamI
     let width = lengths.most;
     let mut names = field.names.clone();
     let mut shape = vec![width];
-    // An array of points, of poses, of steps of joints.
-    let each = match &track.key {
-        Key::Joints(joints) if field.is_list => joints.len(),
-        _ => names.as_ref().map_or(0, Vec::len),
-    };
+    let mut each = names.as_ref().map_or(0, Vec::len);
+    let mut moved = 0;
+    if let Key::Joints(joints) = &track.key {
+        moved = numbers_of_joint(joints.len(), field, &lengths)?;
+        match moved {
+            0 => {}
+            1 => (names, each) = (Some(joints.clone()), joints.len()),
+            row => each = row,
+        }
+    }
+    // An array of points, of poses, of steps of joints, or a row for each joint.
     if field.is_repeated && each > 1 && width > each && width.is_multiple_of(each) {
         shape = vec![width / each, each];
-    }
-    if let Key::Joints(joints) = &track.key
-        && field.is_list
-    {
-        names = Some(joints.clone());
     }
     let kind = if width == 1 { Kind::Scalar } else { Kind::Vector };
     let mut info = info(kind, Some(dtype), shape);
     info.method = methods(field, dtype, width, each.max(1), names.as_deref());
     info.names = names.filter(|names| names.len() == width);
-    Ok(Some((info, Content::Numbers { field: place, width, dtype })))
+    Ok(Some((info, Content::Numbers { field: place, width, dtype, moved })))
+}
+
+/// How many numbers that lie together belong to each of the joints; 0 where the field has none for each.
+fn numbers_of_joint(joints: usize, field: &Field, lengths: &Lengths) -> Result<usize, String> {
+    let rows = lengths.lists.max(1);
+    let each = lengths.most / rows;
+    if !field.is_repeated {
+        return Ok(usize::from((field.is_list || rows > 1) && lengths.most == joints));
+    }
+    // Nothing changes places.
+    if joints < 2 {
+        return Ok(0);
+    }
+    // A `JointTrajectory` has points, and those a list of the joints each; other messages have a row for each joint.
+    let is_of_points = field.path.starts_with("points.");
+    let is_of_joints = field.is_list && each == joints;
+    match () {
+        () if !lengths.is_even => Err(format!("expected as many numbers for each of the {joints} joints")),
+        () if is_of_joints && (is_of_points || rows != joints) => Ok(1),
+        () if is_of_points && !field.is_list && field.names.is_none() => Ok(0),
+        () if !is_of_points && !is_of_joints && rows == joints => Ok(each),
+        () => Err(format!(
+            "expected a number for each of the {joints} joints, or a row for each, its messages have {rows} rows of \
+             {each}, which does not say of which joint they are"
+        )),
+    }
 }
 
 /// How values between samples are made: quaternions turn, what is no float and grippers hold, the rest is linear.

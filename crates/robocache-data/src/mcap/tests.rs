@@ -1,6 +1,8 @@
 //! The samples beside the checkout, by what an independent decoder found in them, and recordings that are written
 //! here and damaged. Numbers in names are those of docs/faults.md.
 
+mod fields;
+
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 

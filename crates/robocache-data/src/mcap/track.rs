@@ -27,16 +27,16 @@ pub(super) struct Lengths {
     pub(super) present: u64,
     pub(super) least: usize,
     pub(super) most: usize,
+    /// Lists that the numbers of the first message are from, and whether those of all messages are as many and
+    /// equally long.
+    pub(super) lists: usize,
+    pub(super) is_even: bool,
 }
 
 impl Lengths {
-    pub(super) fn add(&mut self, count: usize) {
+    pub(super) fn add(&mut self, count: usize, (lists, is_even): (usize, bool)) {
         if count > 0 {
-            *self = Self {
-                present: self.present + 1,
-                least: if self.present == 0 { count } else { self.least.min(count) },
-                most: self.most.max(count),
-            };
+            self.merge(Self { present: 1, least: count, most: count, lists, is_even });
         }
     }
 
@@ -47,6 +47,7 @@ impl Lengths {
             self.present += other.present;
             self.least = self.least.min(other.least);
             self.most = self.most.max(other.most);
+            self.is_even &= other.is_even && self.lists == other.lists;
         }
     }
 }

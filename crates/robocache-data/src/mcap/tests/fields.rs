@@ -1,0 +1,98 @@
+//! What becomes of the fields of messages.
+
+use super::*;
+
+/// A topic `/a` of one type, and the messages on it, without a header.
+fn topic(kind: &str, definition: &str, messages: &[Cdr]) -> Temporary {
+    let mut writer = McapWriter::new(Vec::new(), "ros2", Compression::None).unwrap();
+    let schema = writer.schema(kind, "ros2msg", definition.as_bytes());
+    let channel = writer.channel(schema, "/a", "cdr");
+    for (at, message) in (0..).zip(messages) {
+        writer.message(channel, START + at * STEP, &message.clone().into_bytes()).unwrap();
+    }
+    Temporary::with(&writer.finish().unwrap())
+}
+
+/// The shape of the samples of a stream, and their numbers.
+fn all(dataset: &Dataset, stream: &str) -> (Vec<usize>, Vec<f64>) {
+    let samples = dataset.read(0, &[dataset.stream(stream).unwrap()]).unwrap().remove(0);
+    let Values::Numbers(tensor) = &samples.values else { panic!("numbers") };
+    (tensor.shape().to_vec(), tensor.as_slice::<f64>().unwrap().to_vec())
+}
+
+fn names(cdr: &mut Cdr, names: &[&str]) {
+    cdr.size(names.len());
+    names.iter().for_each(|name| cdr.text(name.as_bytes()));
+}
+
+fn f64s(cdr: &mut Cdr, numbers: &[f64]) {
+    cdr.numbers(8, &numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<_>>());
+}
+
+#[test]
+fn rows_of_joints_go_with_their_names() {
+    const DYNAMIC: &str = "string[] joint_names\nInterfaceValue[] interface_values\n================\n\
+                           MSG: control_msgs/InterfaceValue\nfloat64[] values\n";
+    let state = |order: &[&str], each: usize| {
+        let mut cdr = Cdr::new();
+        names(&mut cdr, order);
+        cdr.size(order.len());
+        for name in order {
+            let joint = f64::from(name.as_bytes()[0] - b'a') * 10.0;
+            cdr.f64s(&(0..each).map(|at| joint + at as f64).collect::<Vec<_>>());
+        }
+        cdr
+    };
+    let messages = [state(&["b", "a"], 3), state(&["a", "b"], 3)];
+    let file = topic("control_msgs/msg/DynamicJointState", DYNAMIC, &messages);
+    let dataset = file.open().unwrap();
+    let row = [0.0, 1.0, 2.0, 10.0, 11.0, 12.0];
+    assert_eq!(all(&dataset, "/a/interface_values/values"), (vec![2, 2, 3], [row, row].concat()));
+    // As many interfaces as joints: which way the numbers lie is not known.
+    let file = topic("control_msgs/msg/DynamicJointState", DYNAMIC, &[state(&["b", "a"], 2)]);
+    let dataset = file.open().unwrap();
+    assert!(dataset.left_out()[0].1.contains("2 rows of 2"), "{:?}", dataset.left_out());
+
+    const MODELS: &str = "string[] name\ngeometry_msgs/Point[] place\n================\n\
+                          MSG: geometry_msgs/Point\nfloat64 x\nfloat64 y\nfloat64 z\n";
+    let models = |order: &[&str]| {
+        let mut cdr = Cdr::new();
+        names(&mut cdr, order);
+        cdr.size(order.len());
+        for name in order {
+            let model = f64::from(name.as_bytes()[0] - b'a') * 10.0;
+            f64s(&mut cdr, &[model, model + 1.0, model + 2.0]);
+        }
+        cdr
+    };
+    let file = topic("gazebo_msgs/msg/ModelStates", MODELS, &[models(&["a", "b"]), models(&["b", "a"])]);
+    assert_eq!(all(&file.open().unwrap(), "/a/place"), (vec![2, 2, 3], [row, row].concat()));
+}
+
+#[test]
+fn only_lists_of_joints_are_put_in_order() {
+    let mut cdr = Cdr::new();
+    names(&mut cdr, &["c", "a", "b"]);
+    f64s(&mut cdr, &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
+    cdr.f64s(&[2.0, 0.0, 1.0]);
+    let file = topic("test_msgs/msg/Arm", "string[] name\nfloat64[9] matrix\nfloat64[] position\n", &[cdr]);
+    let dataset = file.open().unwrap();
+    assert_eq!(all(&dataset, "/a/matrix").1, (0..9).map(f64::from).collect::<Vec<_>>());
+    assert_eq!(all(&dataset, "/a/position").1, [0.0, 1.0, 2.0]);
+    // A trajectory of as many points as joints.
+    let mut cdr = Cdr::new();
+    names(&mut cdr, &["b", "a"]);
+    cdr.size(2);
+    for point in [0.0, 10.0] {
+        cdr.f64s(&[point + 1.0, point]);
+        cdr.numbers(4, &[point as u8, 0, 0, 0, 0, 0, 0, 0]);
+    }
+    let points = "string[] joint_names\nJointTrajectoryPoint[] points\n================\n\
+                  MSG: trajectory_msgs/JointTrajectoryPoint\nfloat64[] positions\nduration time_from_start\n";
+    let file = topic("trajectory_msgs/msg/JointTrajectory", points, &[cdr]);
+    let dataset = file.open().unwrap();
+    assert_eq!(all(&dataset, "/a/points/positions"), (vec![1, 2, 2], vec![0.0, 1.0, 10.0, 11.0]));
+    let times = dataset.read(0, &[dataset.stream("/a/points/time_from_start").unwrap()]).unwrap().remove(0);
+    let Values::Numbers(tensor) = &times.values else { panic!("numbers") };
+    assert_eq!(tensor.as_slice::<i64>().unwrap(), [0, 10_000_000_000]);
+}
