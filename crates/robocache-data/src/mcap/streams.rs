@@ -79,6 +79,14 @@ pub(super) fn streams(scan: &Scan) -> Streams {
             }
         }
     }
+    for (&topic, count) in &scan.bad_counts {
+        let has_stream = |(_, place): &(_, Place)| scan.tracks.get(place.track).is_some_and(|at| at.topic == topic);
+        // What has a stream is told by episode.
+        if let (Some(named), false) = (scan.topics.get(topic), found.iter().any(has_stream)) {
+            let first = scan.bad.iter().find(|bad| bad.topic == topic).map_or("", |bad| &bad.why);
+            left_out.push((named.name.clone(), format!("{count} of its messages cannot be read; the first: {first}")));
+        }
+    }
     found.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
     // Two types on one topic, or a field that is called as another topic is.
     let mut streams: Vec<StreamInfo> = Vec::new();

@@ -96,3 +96,15 @@ fn only_lists_of_joints_are_put_in_order() {
     let Values::Numbers(tensor) = &times.values else { panic!("numbers") };
     assert_eq!(tensor.as_slice::<i64>().unwrap(), [0, 10_000_000_000]);
 }
+
+#[test]
+fn topics_of_unreadable_messages_are_told() {
+    let mut cdr = Cdr::new();
+    cdr.size(1000);
+    let file = topic("test_msgs/msg/List", "float64[] data\n", &[cdr.clone(), cdr]);
+    let left_out = file.open().unwrap().left_out().to_vec();
+    let [(name, why)] = left_out.as_slice() else { panic!("{left_out:?}") };
+    assert_eq!(name, "/a");
+    assert!(why.starts_with("2 of its messages cannot be read; the first: expected 8000 bytes"), "{why}");
+    assert!(file.codes().contains(&"stream_left_out"), "{:?}", file.codes());
+}
