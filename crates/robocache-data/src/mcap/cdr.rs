@@ -2,11 +2,8 @@
 
 use robocache::DType;
 
-use super::decoded::{Decoded, Field, FieldKind, nanoseconds};
+use super::decoded::{Decoded, Field, FieldKind, Taken, nanoseconds};
 use super::msgdef::{Array, Definition, Definitions, Kind, Member, Number};
-
-/// Steps of a plan: a definition of a few lines may nest to more than memory holds.
-const MOST_STEPS: usize = 1 << 14;
 
 /// How to decode the messages of a type.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,7 +64,7 @@ const fn dtype(number: Number) -> DType {
 impl Plan {
     /// A plan for a type; `Err` says what of its definition is not understood.
     pub(super) fn new(definitions: &Definitions, depth: usize) -> Result<Self, String> {
-        let mut maker = Maker { definitions, depth, fields: Vec::new(), has_stamp: false, steps: 0 };
+        let mut maker = Maker { definitions, depth, fields: Vec::new(), has_stamp: false, taken: Taken::default() };
         let mut steps = Vec::new();
         maker.message(&definitions.root, &definitions.name, "", 0, false, &mut steps)?;
         Ok(Self { steps, fields: maker.fields, has_stamp: maker.has_stamp })
@@ -98,7 +95,7 @@ struct Maker<'a> {
     depth: usize,
     fields: Vec<Field>,
     has_stamp: bool,
-    steps: usize,
+    taken: Taken,
 }
 
 /// The components of a message that is nothing but numbers of one type.
@@ -145,10 +142,7 @@ impl Maker<'_> {
         is_repeated: bool,
         out: &mut Vec<Step>,
     ) -> Result<(), String> {
-        self.steps += 1;
-        if self.steps > MOST_STEPS {
-            return Err(format!("the type has more than {MOST_STEPS} fields"));
-        }
+        self.taken.field()?;
         let path = &join(path, &member.name);
         let count = match member.array {
             Array::One => Some(1),
@@ -219,6 +213,7 @@ impl Maker<'_> {
             FieldKind::Numbers(dtype, _) if is_repeated => FieldKind::Numbers(dtype, None),
             kind => kind,
         };
+        self.taken.bytes += path.len();
         self.fields.push(Field {
             path: path.to_owned(),
             kind,
@@ -248,10 +243,7 @@ impl Maker<'_> {
         }
         let mut all: Option<Uniform> = None;
         for member in &definition.fields {
-            self.steps += 1;
-            if self.steps > MOST_STEPS {
-                return Err(format!("the type has more than {MOST_STEPS} fields"));
-            }
+            self.taken.field()?;
             let part = match (&member.kind, member.array) {
                 (Kind::Number(number), Array::One) => {
                     Uniform { number: *number, names: vec![member.name.clone()], quaternions: Vec::new() }
@@ -261,6 +253,7 @@ impl Maker<'_> {
                     let Some(inner) = definitions.types.get(name) else { return Ok(None) };
                     let Some(mut part) = self.uniform(inner, name, level + 1)? else { return Ok(None) };
                     part.names.iter_mut().for_each(|name| *name = join(&member.name, name));
+                    self.taken.bytes += part.names.iter().map(String::len).sum::<usize>();
                     part
                 }
                 _ => return Ok(None),

@@ -2,6 +2,42 @@
 
 use robocache::DType;
 
+/// Fields of a plan, and bytes of their names: a definition of a few lines may nest to more than memory holds.
+pub(super) const MOST_FIELDS: usize = 1 << 14;
+pub(super) const MOST_NAME_BYTES: usize = 1 << 20;
+/// Bytes of the name of a field or a type.
+pub(super) const LONGEST_NAME: usize = 255;
+
+/// What a plan takes so far.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    pub(super) fields: usize,
+    pub(super) bytes: usize,
+}
+
+impl Taken {
+    /// Counts a field; `Err` where the plan takes too much.
+    pub(super) fn field(&mut self) -> Result<(), String> {
+        self.fields += 1;
+        match () {
+            () if self.fields > MOST_FIELDS => Err(format!("the type has more than {MOST_FIELDS} fields")),
+            () if self.bytes > MOST_NAME_BYTES => {
+                Err(format!("the names of its fields take more than {MOST_NAME_BYTES} bytes"))
+            }
+            () => Ok(()),
+        }
+    }
+}
+
+/// A name of reasonable length.
+pub(super) fn named(name: &str) -> Result<(), String> {
+    if name.len() <= LONGEST_NAME {
+        return Ok(());
+    }
+    let start: String = name.chars().take(40).collect();
+    Err(format!("expected names of at most {LONGEST_NAME} bytes, {start:?}... has {}", name.len()))
+}
+
 /// A field of a message that may become a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Field {

@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use robocache::DType;
 
-use super::decoded::{Decoded, Field, FieldKind, nanoseconds};
+use super::decoded::{Decoded, Field, FieldKind, Taken, named, nanoseconds};
 use crate::Limits;
 use crate::json::Json;
 
@@ -43,15 +43,21 @@ impl Plan {
         let limits = Limits { max_depth: depth, ..Limits::default() };
         let schema = Json::parse(Path::new(""), schema, &limits).map_err(|error| format!("its schema: {error}"))?;
         let mut plan = Self { fields: Vec::new(), places: Vec::new(), stamp: None };
-        plan.object(&schema, &[]);
+        plan.object(&schema, &[], &mut Taken::default())?;
         if plan.fields.is_empty() {
             return Err("its JSON schema has no numbers and no texts".to_owned());
         }
         Ok(plan)
     }
 
-    fn object(&mut self, schema: &Json, keys: &[String]) {
-        let Some(properties) = schema.get("properties").and_then(Json::as_map) else { return };
+    fn object(&mut self, schema: &Json, keys: &[String], taken: &mut Taken) -> Result<(), String> {
+        let Some(properties) = schema.get("properties").and_then(Json::as_map) else { return Ok(()) };
+        let path = keys.iter().map(|key| key.len() + 1).sum::<usize>();
+        for (name, _) in properties {
+            named(name)?;
+            taken.bytes += path + name.len();
+            taken.field()?;
+        }
         let is_number = |(_, part): &(String, Json)| matches!(kind(part), Some("number"));
         if properties.len() > 1 && properties.iter().all(is_number) {
             let mut names: Vec<String> = properties.iter().map(|(name, _)| name.clone()).collect();
@@ -65,7 +71,7 @@ impl Plan {
                 field.names = Some(names);
                 field.quaternions = if is_quaternion { vec![0] } else { Vec::new() };
             }
-            return;
+            return Ok(());
         }
         for (name, part) in properties {
             let mut keys = keys.to_vec();
@@ -80,7 +86,7 @@ impl Plan {
                         self.add(&keys, PlaceKind::Time, FieldKind::Numbers(DType::I64, Some(1)));
                     }
                 }
-                Some("object") => self.object(part, &keys),
+                Some("object") => self.object(part, &keys, taken)?,
                 Some("number") => self.add(&keys, PlaceKind::Numbers, FieldKind::Numbers(DType::F64, Some(1))),
                 Some("integer") => self.add(&keys, PlaceKind::Numbers, FieldKind::Numbers(DType::I64, Some(1))),
                 Some("boolean") => self.add(&keys, PlaceKind::Numbers, FieldKind::Numbers(DType::Bool, Some(1))),
@@ -98,6 +104,7 @@ impl Plan {
                 _ => {}
             }
         }
+        Ok(())
     }
 
     fn add(&mut self, keys: &[String], place: PlaceKind, kind: FieldKind) {

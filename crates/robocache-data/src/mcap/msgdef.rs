@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use super::decoded::named;
+
 /// A message type.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Definition {
@@ -150,6 +152,8 @@ fn member(line: &str, package: &str) -> Result<Option<Member>, String> {
     if rest.trim_start().starts_with('=') {
         return Ok(None);
     }
+    named(name)?;
+    named(kind)?;
     let (base, array) = array(kind)?;
     // Bounds on the length of a text change nothing in how it is written.
     let base = base.split("<=").next().unwrap_or(base);

@@ -108,3 +108,34 @@ fn topics_of_unreadable_messages_are_told() {
     assert!(why.starts_with("2 of its messages cannot be read; the first: expected 8000 bytes"), "{why}");
     assert!(file.codes().contains(&"stream_left_out"), "{:?}", file.codes());
 }
+
+#[test]
+fn names_of_fields_take_bounded_memory() {
+    let why = |definition: &str| {
+        let file = topic("test_msgs/msg/Any", definition, &[Cdr::new()]);
+        file.open().unwrap().left_out()[0].1.clone()
+    };
+    let long = "a".repeat(256);
+    assert!(why(&format!("float64 {long}\n")).contains("at most 255 bytes"));
+    assert!(why(&format!("{long} x\n")).contains("at most 255 bytes"));
+    // Thirty levels of long names above many fields.
+    let name = "b".repeat(255);
+    let mut nested = format!("T0 {name}\n");
+    for level in 0..30 {
+        nested += &format!("================\nMSG: test_msgs/T{level}\nT{} {name}\n", level + 1);
+    }
+    nested += "================\nMSG: test_msgs/T30\n";
+    (0..300).for_each(|at| nested += &format!("float64[] x{at}\n"));
+    assert!(why(&nested).contains("take more than 1048576 bytes"), "{}", why(&nested));
+
+    let why = |schema: &str| super::super::json::Plan::new(schema.as_bytes(), 64).unwrap_err();
+    let number = "{\"type\":\"string\"}";
+    assert!(why(&format!("{{\"properties\":{{\"{long}\":{number}}}}}")).contains("at most 255 bytes"));
+    let fields = |count: usize| (0..count).map(|at| format!("\"x{at}\":{number}")).collect::<Vec<_>>().join(",");
+    assert!(why(&format!("{{\"properties\":{{{}}}}}", fields(20_000))).contains("more than 16384 fields"));
+    let mut schema = format!("{{\"type\":\"object\",\"properties\":{{{}}}}}", fields(300));
+    for _ in 0..20 {
+        schema = format!("{{\"type\":\"object\",\"properties\":{{\"{name}\":{schema}}}}}");
+    }
+    assert!(why(&schema).contains("take more than 1048576 bytes"), "{}", why(&schema));
+}
