@@ -78,6 +78,9 @@ impl Plan {
         };
         let most_align = match kind {
             0 | 1 => 8,
+            6..=11 if self.steps.iter().any(Step::is_sequence) => {
+                return Err(format!("sequences in the second version of CDR (representation {kind}) are not read"));
+            }
             // The second version aligns to 4 at most.
             6 | 7 => 4,
             other => return Err(format!("expected CDR (0, 1, 6 or 7), got the representation {other}")),
@@ -352,6 +355,11 @@ impl<'a> Cursor<'a> {
 }
 
 impl Step {
+    /// Whether the second version of CDR may write it another way, such as with its size in front.
+    const fn is_sequence(&self) -> bool {
+        matches!(self, Self::Loop { .. } | Self::CountedNumbers { .. } | Self::Bytes { count: None, .. })
+    }
+
     fn run(&self, cursor: &mut Cursor<'_>, out: &mut Decoded) -> Result<(), String> {
         match *self {
             Self::Numbers { size, count, slot } => {

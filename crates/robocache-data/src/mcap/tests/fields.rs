@@ -139,3 +139,14 @@ fn names_of_fields_take_bounded_memory() {
     }
     assert!(why(&schema).contains("take more than 1048576 bytes"), "{}", why(&schema));
 }
+
+#[test]
+fn sequences_of_the_second_version_are_refused() {
+    for (definition, is_read) in [("float64[] x\n", false), ("string[2] x\n", false), ("float64 x\n", true)] {
+        let plan = super::super::msgdef::Definitions::parse("test_msgs/msg/Any", definition).unwrap();
+        let plan = super::super::cdr::Plan::new(&plan, 64).unwrap();
+        let found = plan.decode(&[0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &mut Default::default());
+        assert_eq!(found.is_ok(), is_read, "{found:?}");
+        assert!(is_read || found.unwrap_err().contains("second version of CDR (representation 7)"));
+    }
+}
