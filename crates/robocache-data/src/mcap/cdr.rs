@@ -152,6 +152,10 @@ impl Maker<'_> {
             Array::Fixed(count) => Some(count as usize),
             Array::Counted => None,
         };
+        // Nothing is written for it; a loop over many such steps would take long for few bytes.
+        if count == Some(0) {
+            return Ok(());
+        }
         let is_one = member.array == Array::One;
         match &member.kind {
             Kind::Number(Number::U8) if !is_one && !is_repeated => {

@@ -97,18 +97,27 @@ pub(super) fn shape(
         }
         let (size, bits) =
             image_header(Path::new(""), encoded(data, is_depth), limits).map_err(|error| error.to_string())?;
+        some_pixels(size.height, size.width)?;
         let dtype = if is_depth || bits == 16 { DType::U16 } else { DType::U8 };
         return Ok(PictureShape { shape: [size.height, size.width, size.channels], dtype, is_depth });
     };
     let encoding = decoded.text(raw.encoding, message).unwrap_or_default();
     let size = |slot| decoded.u32(slot).map_or(0, |number| number as usize);
     let (height, width) = (size(raw.height), size(raw.width));
+    some_pixels(height, width)?;
     let found = pixels(&encoding).ok_or_else(|| format!("pictures of encoding {encoding:?} are not read"))?;
     let (channels, dtype) = match found {
         Pixels::Bytes(_, places) => (places.len(), DType::U8),
         _ => (1, DType::U16),
     };
     Ok(PictureShape { shape: [height, width, channels], dtype, is_depth: dtype == DType::U16 })
+}
+
+fn some_pixels(height: usize, width: usize) -> Result<(), String> {
+    if height > 0 && width > 0 {
+        return Ok(());
+    }
+    Err(format!("expected a picture of at least 1 x 1, got {width} x {height}"))
 }
 
 fn encoded(data: &[u8], is_depth: bool) -> &[u8] {
@@ -150,7 +159,7 @@ pub(super) fn give(
     };
     let step = decoded.u32(raw.step).map_or(0, |step| step as usize);
     let row = width.saturating_mul(size);
-    let needed = if height == 0 { 0 } else { step.saturating_mul(height - 1).saturating_add(row) };
+    let needed = step.saturating_mul(height.saturating_sub(1)).saturating_add(row);
     if step < row || needed > data.len() {
         let text = format!("expected {height} rows of {row} bytes, {step} apart, the picture has {}", data.len());
         return Err(corrupt(path, text));

@@ -150,3 +150,27 @@ fn sequences_of_the_second_version_are_refused() {
         assert!(is_read || found.unwrap_err().contains("second version of CDR (representation 7)"));
     }
 }
+
+#[test]
+fn nothing_is_neither_a_step_nor_a_picture() {
+    let text = "Inner[] inner\nuint8 x\n================\nMSG: test_msgs/Inner\nfloat64[0] a\nstring[0] b\n";
+    let plan = super::super::msgdef::Definitions::parse("test_msgs/msg/Any", text).unwrap();
+    let plan = super::super::cdr::Plan::new(&plan, 64).unwrap();
+    let paths: Vec<_> = plan.fields.iter().map(|field| field.path.as_str()).collect();
+    assert_eq!(paths, ["x"]);
+
+    let image = "uint32 height\nuint32 width\nstring encoding\nuint8 is_bigendian\nuint32 step\nuint8[] data\n";
+    for (height, width) in [(0, 4), (4, 0)] {
+        let mut cdr = Cdr::new();
+        cdr.size(height);
+        cdr.size(width);
+        cdr.text(b"rgb8");
+        cdr.byte(0);
+        cdr.size(width * 3);
+        cdr.bytes(&[]);
+        let file = topic("sensor_msgs/msg/Image", image, &[cdr]);
+        let left_out = file.open().unwrap().left_out().to_vec();
+        let text = format!("got {width} x {height}");
+        assert!(left_out.iter().any(|(name, why)| name == "/a" && why.contains(&text)), "{left_out:?}");
+    }
+}
