@@ -85,7 +85,7 @@ impl Messages {
         tell: &mut Tell<'_>,
         topic_of: &dyn Fn(usize) -> usize,
     ) -> Result<()> {
-        entries.sort_unstable_by_key(|(entry, ..)| (entry.piece, entry.offset));
+        entries.sort_unstable_by_key(|(entry, list, row)| (entry.piece, entry.offset, *list, *row));
         let mut decoded = Decoded::default();
         for of_piece in entries.chunk_by(|(a, ..), (b, ..)| a.piece == b.piece) {
             let Some((first, ..)) = of_piece.first() else { continue };
@@ -127,6 +127,7 @@ impl Messages {
         let mut tell = |list: usize, row: usize, message: &[u8], decoded: &Decoded| {
             let (Some(wanted), Some(column)) = (wanted.get(list), columns.get_mut(list)) else { return Ok(()) };
             let topic = self.topic(wanted.topic)?;
+            scratch.note(list, wanted.entries.get(row));
             column.take(wanted, topic, row, message, decoded, &mut scratch).map_err(|why| {
                 let piece = wanted.entries.get(row).map_or(0, |entry| entry.piece);
                 corrupt(&self.path(piece), format!("{}: {why}", wanted.name))
@@ -214,6 +215,9 @@ struct Scratch {
     /// The names of the joints of the last message, each with a zero behind it, and where each goes.
     names: Vec<u8>,
     order: Vec<usize>,
+    /// The last sample's list and place, and how many samples before it were the same.
+    last: Option<(usize, Entry)>,
+    again: usize,
 }
 
 impl Column {
@@ -260,9 +264,16 @@ impl Column {
                 fill_with_nan(&mut scratch.row, row, dtype);
                 scratch.row.as_slice()
             }
-            (_, Role::Transforms { children, poses, .. }) => {
+            (_, Role::Transforms { stamps, children, poses, .. }) => {
                 let Key::Frame(frame) = wanted.key else { return Ok(()) };
-                let at = decoded.texts(children, message).iter().position(|child| child == frame);
+                let time = wanted.entries.get(row_at).map_or(0, |entry| entry.time);
+                let stamps = decoded.numbers(stamps).as_chunks::<8>().0;
+                let stamp = |at: usize| stamps.get(at).map_or(0, |stamp| i64::from_le_bytes(*stamp));
+                let children = decoded.texts(children, message);
+                let mut places: Vec<usize> = (0..children.len()).filter(|&at| children[at] == *frame).collect();
+                // A message may have a frame several times: first by its stamp, then those without one.
+                places.sort_by_key(|&at| (stamp(at) != time, stamp(at) > 0));
+                let at = places.get(scratch.again).copied();
                 let at = at.ok_or_else(|| format!("expected the frame {frame:?}"))?;
                 decoded.numbers(poses).get(at * row..(at + 1) * row).unwrap_or_default()
             }
@@ -299,6 +310,13 @@ impl Column {
 }
 
 impl Scratch {
+    /// Notes which sample comes.
+    fn note(&mut self, list: usize, entry: Option<&Entry>) {
+        let now = entry.map(|entry| (list, *entry));
+        self.again = if now == self.last { self.again + 1 } else { 0 };
+        self.last = now;
+    }
+
     /// Finds where the joints of a message go; most name them as the message before.
     fn sort(&mut self, decoded: &Decoded, slot: usize, message: &[u8]) {
         if !decoded.names_are(slot, message, &self.names) {

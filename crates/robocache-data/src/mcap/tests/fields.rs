@@ -174,3 +174,28 @@ fn nothing_is_neither_a_step_nor_a_picture() {
         assert!(left_out.iter().any(|(name, why)| name == "/a" && why.contains(&text)), "{left_out:?}");
     }
 }
+
+#[test]
+fn a_frame_that_comes_twice_has_both_poses() {
+    let mut cdr = Cdr::new();
+    cdr.size(5);
+    let start = (START / 1_000_000_000) as u32;
+    // The last two have the same stamp; of another frame there is one.
+    for (child, seconds, x) in [("a", 2, 2.0), ("a", 1, 1.0), ("b", 3, 9.0), ("a", 3, 3.0), ("a", 3, 4.0)] {
+        cdr.numbers(4, &(start + seconds).to_le_bytes());
+        cdr.numbers(4, &[0; 4]);
+        cdr.text(b"base");
+        cdr.text(child.as_bytes());
+        f64s(&mut cdr, &[x, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]);
+    }
+    let mut writer = McapWriter::new(Vec::new(), "ros2", Compression::None).unwrap();
+    let schema = writer.schema("tf2_msgs/msg/TFMessage", "ros2msg", TRANSFORMS.as_bytes());
+    let channel = writer.channel(schema, "/tf", "cdr");
+    writer.message(channel, START, &cdr.into_bytes()).unwrap();
+    let file = Temporary::with(&writer.finish().unwrap());
+    let firsts = |dataset: &Dataset| -> Vec<f64> { all(dataset, "/tf/a").1.iter().step_by(7).copied().collect() };
+    assert_eq!(firsts(&file.open().unwrap()), [1.0, 2.0, 3.0, 4.0]);
+    let by_log = Recording { clock: RecordedClock::Log, ..Recording::default() };
+    let dataset = Dataset::open_recording(&file.0, &by_log, &Limits::default()).unwrap();
+    assert_eq!(firsts(&dataset), [2.0, 1.0, 3.0, 4.0]);
+}
