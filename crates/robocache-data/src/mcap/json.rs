@@ -16,6 +16,8 @@ pub(super) struct Plan {
     pub(super) fields: Vec<Field>,
     /// Where each field is: keys from the outside in; several where it is made of several numbers.
     places: Vec<Place>,
+    /// Paths of what is not read, each with the reason.
+    pub(super) unread: Vec<(String, String)>,
     /// Keys of the stamp.
     stamp: Option<Vec<String>>,
 }
@@ -42,7 +44,7 @@ impl Plan {
     pub(super) fn new(schema: &[u8], depth: usize) -> Result<Self, String> {
         let limits = Limits { max_depth: depth, ..Limits::default() };
         let schema = Json::parse(Path::new(""), schema, &limits).map_err(|error| format!("its schema: {error}"))?;
-        let mut plan = Self { fields: Vec::new(), places: Vec::new(), stamp: None };
+        let mut plan = Self { fields: Vec::new(), places: Vec::new(), unread: Vec::new(), stamp: None };
         plan.object(&schema, &[], &mut Taken::default())?;
         if plan.fields.is_empty() {
             return Err("its JSON schema has no numbers and no texts".to_owned());
@@ -97,7 +99,12 @@ impl Plan {
                         Some("number") => DType::F64,
                         Some("integer") => DType::I64,
                         Some("boolean") => DType::Bool,
-                        _ => continue,
+                        other => {
+                            let what = other.unwrap_or("any type");
+                            let why = format!("lists of {:?} are not read", what.chars().take(40).collect::<String>());
+                            self.unread.push((keys.join("."), why));
+                            continue;
+                        }
                     };
                     self.add(&keys, PlaceKind::Numbers, FieldKind::Numbers(dtype, None));
                 }

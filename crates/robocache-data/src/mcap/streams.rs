@@ -70,7 +70,7 @@ pub(super) fn streams(scan: &Scan) -> Streams {
                 for (place, field) in topic.fields().iter().enumerate().filter(|(place, _)| topic.is_stream(*place)) {
                     let name = match &track.key {
                         Key::Frame(child) => format!("{}/{}", topic.name, child.trim_start_matches('/')),
-                        _ => name(topic, field, &suffix),
+                        _ => name(topic, &field.path, &suffix),
                     };
                     if let Some(made) = numbers(track, place, field).transpose() {
                         add(name, made);
@@ -78,6 +78,9 @@ pub(super) fn streams(scan: &Scan) -> Streams {
                 }
             }
         }
+    }
+    for topic in scan.topics.iter().filter(|topic| topic.role == Role::Plain) {
+        left_out.extend(topic.unread().iter().map(|(path, why)| (name(topic, path, ""), why.clone())));
     }
     for (&topic, count) in &scan.bad_counts {
         let has_stream = |(_, place): &(_, Place)| scan.tracks.get(place.track).is_some_and(|at| at.topic == topic);
@@ -103,8 +106,8 @@ pub(super) fn streams(scan: &Scan) -> Streams {
 }
 
 /// `/topic/field`, with slashes between nested names.
-fn name(topic: &Topic, field: &Field, suffix: &str) -> String {
-    let path = field.path.replace('.', "/");
+fn name(topic: &Topic, path: &str, suffix: &str) -> String {
+    let path = path.replace('.', "/");
     let slash = if path.is_empty() { "" } else { "/" };
     format!("{}{slash}{path}{suffix}", topic.name)
 }
@@ -157,10 +160,10 @@ fn numbers(track: &Track, place: usize, field: &Field) -> Result<Option<(StreamI
     if field.kind == FieldKind::Text {
         return Ok(Some((info(Kind::Text, None, vec![1]), Content::Text { field: place })));
     }
-    let Some(dtype) = number_type(field) else { return Ok(None) };
     if lengths.present == 0 {
         return Ok(None);
     }
+    let Some(dtype) = number_type(field) else { return Err("lists of texts are not read".to_owned()) };
     if lengths.least != lengths.most {
         return Err(format!("its messages have from {} to {} numbers", lengths.least, lengths.most));
     }

@@ -81,6 +81,14 @@ impl Topic {
         }
     }
 
+    /// Paths of what is in its messages and has no field, each with the reason.
+    pub(super) fn unread(&self) -> &[(String, String)] {
+        match &self.decoder {
+            Decoder::Json(plan) => &plan.unread,
+            Decoder::Cdr(_) | Decoder::Foxglove(_) => &[],
+        }
+    }
+
     pub(super) fn decode(&self, message: &[u8], out: &mut Decoded) -> Result<(), String> {
         match &self.decoder {
             Decoder::Cdr(plan) => plan.decode(message, out),
@@ -195,7 +203,7 @@ pub(super) fn count(field: &Field, decoded: &Decoded, slot: usize) -> usize {
     match field.kind {
         FieldKind::Numbers(dtype, _) => decoded.numbers(slot).len() / dtype.size().max(1),
         FieldKind::Text => 1,
-        FieldKind::Texts => 0,
+        FieldKind::Texts => decoded.slots.get(slot).map_or(0, |slot| slot.texts.len()),
         FieldKind::Bytes => decoded.slots.get(slot).map_or(0, |slot| match &slot.owned {
             Some(owned) => owned.len(),
             None => slot.bytes.1 - slot.bytes.0,

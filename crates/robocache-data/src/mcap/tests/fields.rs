@@ -199,3 +199,29 @@ fn a_frame_that_comes_twice_has_both_poses() {
     let dataset = Dataset::open_recording(&file.0, &by_log, &Limits::default()).unwrap();
     assert_eq!(firsts(&dataset), [2.0, 1.0, 3.0, 4.0]);
 }
+
+#[test]
+fn lists_of_texts_and_objects_are_told() {
+    let mut cdr = Cdr::new();
+    f64s(&mut cdr, &[1.0]);
+    names(&mut cdr, &["x", "y"]);
+    let file = topic(
+        "test_msgs/msg/Any",
+        "float64 a\nstring[] words\nstring[] none\n",
+        &[{
+            cdr.size(0);
+            cdr
+        }],
+    );
+    let told = |name: &str, why: &str| [(name.to_owned(), why.to_owned())];
+    assert_eq!(file.open().unwrap().left_out(), told("/a/words", "lists of texts are not read"));
+
+    let mut writer = McapWriter::new(Vec::new(), "", Compression::None).unwrap();
+    let schema = r#"{"type":"object","properties":{"a":{"type":"number"},"o":{"type":"object","properties":{
+                     "list":{"type":"array","items":{"type":"object"}}}}}}"#;
+    let schema = writer.schema("Any", "jsonschema", schema.as_bytes());
+    let channel = writer.channel(schema, "/a", "json");
+    writer.message(channel, START, br#"{"a":1,"o":{"list":[{}]}}"#).unwrap();
+    let file = Temporary::with(&writer.finish().unwrap());
+    assert_eq!(file.open().unwrap().left_out(), told("/a/o/list", "lists of \"object\" are not read"));
+}
