@@ -135,7 +135,7 @@ exported! {
 
     Context fn cuMemHostGetDevicePointer_v2(on_device: *mut u64, host: *mut c_void, _flags: c_uint) {
         *on_device = host as u64;
-        Ok(())
+        state::map_letter(*on_device)
     }
 
     Context fn cuMemAlloc_v2(pointer: *mut u64, bytes: usize) {
@@ -263,7 +263,7 @@ unsafe extern "C" fn cuLaunchKernel(
             return Err(INVALID_VALUE);
         }
         state::run_copies(Some(stream as usize));
-        let state::Launch { number, letter, computed_by } = state::launch(function as usize)?;
+        let state::Launch { number, letter, computed_by } = state::launch(function as usize, stream as usize)?;
         if let Some(module) = computed_by {
             if [blocks_y, blocks_z, threads_y, threads_z] != [1; 4] {
                 return Err(INVALID_VALUE);
@@ -273,7 +273,7 @@ unsafe extern "C" fn cuLaunchKernel(
             return if done { Ok(()) } else { Err(state::poison(LAUNCH_FAILED)) };
         }
         if let (Some(finding), Some(letter)) = (settings::text("FAKE_CUDA_FINDING"), letter) {
-            // SAFETY: the engine's only pinned memory is its letter, which it never frees.
+            // SAFETY: the engine maps nothing but letters, which it never frees.
             unsafe { post(letter as *mut u64, number, &settings::numbers(&finding, ':')) };
         }
         Ok(())

@@ -45,8 +45,8 @@ struct State {
     /// The module of each function; handles as above.
     functions: Vec<usize>,
     launches: BTreeMap<usize, u64>,
-    /// The first pinned memory of each device, which the engine gets its letters in.
-    letters: BTreeMap<usize, u64>,
+    /// Mapped memory of each device and stream, which the engine gets its letters in; stream 0 stands for those without.
+    letters: BTreeMap<(usize, usize), u64>,
     /// Streams that were made, with the device of each, and copies that wait there. These are made as late as they may be,
     /// so that who does not wait sees what was there before.
     streams: BTreeMap<usize, (usize, Vec<Copying>)>,
@@ -157,9 +157,6 @@ pub(crate) fn allocate(bytes: usize, host: bool) -> Outcome<u64> {
             return Err(OUT_OF_MEMORY);
         }
         state.blocks.insert(address, Block { bytes, device, host });
-        if host {
-            state.letters.entry(device).or_insert(address);
-        }
         Ok(address)
     })
 }
@@ -292,13 +289,25 @@ pub(crate) fn new_function(module: usize) -> Outcome<usize> {
 pub(crate) struct Launch {
     /// Its number there.
     pub(crate) number: u64,
-    /// The pinned memory of the device.
+    /// Where what it finds is written to.
     pub(crate) letter: Option<u64>,
     /// What [`crate::compute`] loaded for it.
     pub(crate) computed_by: Option<usize>,
 }
 
-pub(crate) fn launch(function: usize) -> Outcome<Launch> {
+/// Takes mapped memory for a letter: that of the latest stream without one, else of the device.
+pub(crate) fn map_letter(address: u64) -> Outcome<()> {
+    let device = current_device()?;
+    with(|state| {
+        let without = |stream: &usize| !state.letters.contains_key(&(device, *stream));
+        let streams = state.streams.iter().filter(|(_, (owner, _))| *owner == device).map(|(stream, _)| *stream);
+        let stream = streams.rev().find(without).unwrap_or(0);
+        state.letters.entry((device, stream)).or_insert(address);
+        Ok(())
+    })
+}
+
+pub(crate) fn launch(function: usize, stream: usize) -> Outcome<Launch> {
     let device = current_device()?;
     with(|state| {
         let module = function.checked_sub(1).and_then(|place| state.functions.get(place));
@@ -310,7 +319,7 @@ pub(crate) fn launch(function: usize) -> Outcome<Launch> {
         }
         let number = state.launches.entry(device).or_default();
         *number += 1;
-        let letter = state.letters.get(&device).copied();
+        let letter = state.letters.get(&(device, stream)).or_else(|| state.letters.get(&(device, 0))).copied();
         Ok(Launch { number: *number, letter, computed_by })
     })
 }

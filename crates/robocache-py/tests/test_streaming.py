@@ -128,6 +128,27 @@ print(rc.resample(*call, device="cuda", chunk=2).shape)
     assert "decreases at index 17" in told and after == "(6, 3, 1)"
 
 
+@needs_compiler
+def test_calls_at_once_raise_what_is_theirs():
+    code = (
+        CALLS
+        + """
+import concurrent.futures
+bad = times.copy()
+bad[4, 7] = bad[4, 8] + 1
+def call(stamps):
+    try:
+        return same(rc.resample(values, stamps, targets, return_valid=True, device="cuda", chunk=2))
+    except rc.InvalidArgument as error:
+        return "row 4 decreases at index 8" in str(error) and "raised"
+with concurrent.futures.ThreadPoolExecutor(2) as pool:
+    ends = [(pool.submit(call, bad), pool.submit(call, times)) for _ in range(20)]
+print(*{(a.result(), b.result()) for a, b in ends})
+"""
+    )
+    assert child(code, **COMPUTES) == ["('raised', True)"]
+
+
 def test_devices_that_cannot_be_streamed_through():
     code = """
 call = np.ones((6, 30, 1), np.float32), np.tile(np.arange(30), (6, 1)), np.tile(np.arange(3), (6, 1))

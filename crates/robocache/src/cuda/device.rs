@@ -337,6 +337,22 @@ impl Gpu {
         self.check(unsafe { (self.driver.synchronize_stream)(stream as Handle) }, "waiting for a stream")
     }
 
+    /// Waits also where the GPU was given up: what is still queued may use memory of the caller. Not where another library
+    /// destroyed the context, with which all work ended.
+    pub(super) fn wait_anyway(&self, stream: Handle) -> Result<()> {
+        let (mut flags, mut active) = (0, 0);
+        let ordinal = c_int::try_from(self.info.ordinal).unwrap_or(0);
+        // SAFETY: the pointers are valid.
+        let code = unsafe { (self.driver.primary_state)(ordinal, &raw mut flags, &raw mut active) };
+        if code == 0 && active == 0 {
+            return Err(self.lose("its context was destroyed by another library".to_owned()));
+        }
+        let current = Current::new(self.driver, self.context);
+        let _current = current.map_err(|code| self.failure(code, "making it the current device"))?;
+        // SAFETY: the stream is the caller's.
+        self.check(unsafe { (self.driver.synchronize_stream)(stream) }, "waiting for a stream")
+    }
+
     /// The driver's wait can be neither timed nor interrupted, so a thread of its own waits.
     fn start_waiting(&'static self) -> Result<mpsc::Receiver<Result<()>>> {
         let (sender, receiver) = mpsc::channel();

@@ -1,13 +1,15 @@
 //! CUDA streams of our own with pinned memory, kept for later calls.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::StreamHandle;
 use super::device::Gpu;
+use super::launch::Launcher;
 use super::link::Pinned;
+use super::report::Mailbox;
 use super::sys::{DevicePointer, Handle};
-use crate::Result;
 use crate::tensor::TensorRef;
+use crate::{Error, Result};
 
 /// Lanes that a GPU keeps, and pinned bytes of each: a ring of parts for two calls.
 const MOST_KEPT: usize = 6;
@@ -19,19 +21,30 @@ pub(super) struct Lane {
     gpu: &'static Gpu,
     stream: Handle,
     pinned: Option<Pinned>,
+    /// Where kernels on it report to: what they find belongs to the call that has the lane.
+    mailbox: Option<Mailbox>,
 }
 
-// SAFETY: CUDA streams may be used from any thread.
+// SAFETY: CUDA streams may be used from any thread; the mailbox is made of atomics.
 unsafe impl Send for Lane {}
 
-/// Lanes that nobody uses.
+/// Lanes that nobody uses, and mailboxes of others that are gone.
 #[derive(Debug, Default)]
-pub(super) struct Lanes(Mutex<Vec<Lane>>);
+pub(super) struct Lanes {
+    idle: Mutex<Vec<Lane>>,
+    mailboxes: Mutex<Vec<Mailbox>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Lane {
     /// One that is idle.
     pub(super) fn new(gpu: &'static Gpu) -> Result<Self> {
-        if let Some(kept) = gpu.lanes.0.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+        if let Some(kept) = lock(&gpu.lanes.idle).pop() {
+            // What a call did not read, since it ended otherwise.
+            drop(kept.found());
             return Ok(kept);
         }
         /// Does not wait for the default stream.
@@ -40,7 +53,26 @@ impl Lane {
         let mut stream = std::ptr::null_mut();
         // SAFETY: the pointer is valid.
         gpu.check(unsafe { (gpu.driver.create_stream)(&raw mut stream, NON_BLOCKING) }, "making a stream")?;
-        Ok(Self { gpu, stream, pinned: None })
+        let mut lane = Self { gpu, stream, pinned: None, mailbox: lock(&gpu.lanes.mailboxes).pop() };
+        if lane.mailbox.is_none() {
+            lane.mailbox = Some(Mailbox::new(gpu.driver)?);
+        }
+        drop(lane.found());
+        Ok(lane)
+    }
+
+    /// What kernels on it found since it was asked the last time.
+    pub(super) fn found(&self) -> Option<Error> {
+        Some(self.mailbox.as_ref()?.take_alone()?.1)
+    }
+
+    /// Queues kernels on it, which report to it.
+    pub(super) fn launcher(&self) -> Launcher<'_> {
+        let launcher = Launcher::new(self.gpu, self.handle(), false);
+        match &self.mailbox {
+            Some(mailbox) => launcher.with_mailbox(mailbox),
+            None => launcher,
+        }
     }
 
     /// Keeps it for a later call; it must be idle.
@@ -48,7 +80,7 @@ impl Lane {
         if self.pinned.as_ref().is_some_and(|pinned| pinned.bytes() > MOST_PINNED) {
             self.pinned = None;
         }
-        let mut kept = self.gpu.lanes.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.gpu.lanes.idle);
         if kept.len() < MOST_KEPT {
             kept.push(self);
         } else {
@@ -114,14 +146,15 @@ impl Lane {
         self.gpu.check(code, "copying to the host")
     }
 
-    /// Waits until all that was queued is done.
+    /// Waits until all that was queued is done, also where the GPU was given up meanwhile.
     pub(super) fn wait(&self) -> Result<()> {
-        self.gpu.wait_for_stream(self.handle())
+        self.gpu.wait_anyway(self.stream)
     }
 }
 
 impl Drop for Lane {
     fn drop(&mut self) {
+        lock(&self.gpu.lanes.mailboxes).extend(self.mailbox.take());
         // A lost device answers with an error, which the next call reports.
         if let Ok(_current) = self.gpu.current() {
             // SAFETY: made by us and destroyed once.

@@ -5,7 +5,7 @@ use std::ffi::{CString, c_int, c_uint};
 use super::StreamHandle;
 use super::compile::{KernelVariant, Special};
 use super::device::{Gpu, is_capturing, needs_warmup};
-use super::report::Reporter;
+use super::report::{Mailbox, Reporter};
 use super::sys::{Handle, attribute};
 use crate::{Error, ErrorKind, Result};
 
@@ -111,16 +111,23 @@ pub struct Launcher<'g> {
     only_load: bool,
     /// Where the rows of this part of a call begin.
     first_row: u64,
+    /// Where kernels report to, if not where all calls on the GPU do.
+    mailbox: &'g Mailbox,
 }
 
 impl<'g> Launcher<'g> {
     pub(crate) fn new(gpu: &'g Gpu, stream: StreamHandle, only_load: bool) -> Self {
-        Self { gpu, stream, only_load, first_row: 0 }
+        Self { gpu, stream, only_load, first_row: 0, mailbox: &gpu.mailbox }
     }
 
     /// For a part of a call whose batch begins at this row.
     pub(crate) fn with_first_row(self, first_row: usize) -> Self {
         Self { first_row: first_row as u64, ..self }
+    }
+
+    /// For a call that reads its findings itself.
+    pub(super) fn with_mailbox(self, mailbox: &'g Mailbox) -> Self {
+        Self { mailbox, ..self }
     }
 
     /// Whether kernels are loaded and not launched.
@@ -139,7 +146,7 @@ impl<'g> Launcher<'g> {
 
     /// A reporter for this call's findings.
     pub(crate) fn reporter(&self) -> Reporter {
-        self.gpu.mailbox.reporter(is_capturing(self.gpu.driver, self.stream), self.first_row)
+        self.mailbox.reporter(is_capturing(self.gpu.driver, self.stream), self.first_row)
     }
 
     /// Launches a kernel with its one argument.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::buffer::DeviceBuffer;
 use super::device::Gpu;
 use super::lane::Lane;
-use super::launch::{Launcher, Parts};
+use super::launch::Parts;
 use super::pages::{gather, scatter};
 use crate::chunks::{Chunks, IN_FLIGHT, Part, Tensors, inputs_of};
 use crate::plan::shown;
@@ -153,11 +153,9 @@ fn in_parts<O: Op>(
         return Err(Error::new(ErrorKind::Interrupted, "interrupted"));
     }
     if let Some((_, error)) = shared.failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        // What kernels found belongs to this call, which has an error already.
-        gpus.iter().for_each(|gpu| drop(gpu.raise_pending()));
         return Err(error);
     }
-    gpus.iter().try_for_each(|gpu| gpu.raise_pending())
+    Ok(())
 }
 
 /// Tells about parts that are done since `told`.
@@ -209,12 +207,14 @@ impl<'w, O: Op> Worker<'w, O> {
         let mut slots = Vec::new();
         let done = worker.run_parts(&mut slots);
         // Nothing may be freed before the GPU is done with it, whatever happened.
-        let mut clean = done.is_ok();
-        for slot in &mut slots {
-            clean &= slot.lane.wait().is_ok();
+        let mut idle = true;
+        for slot in &slots {
+            idle &= slot.lane.wait().is_ok();
         }
-        if clean {
+        if idle {
             slots.into_iter().for_each(|slot| slot.lane.keep());
+        } else {
+            std::mem::forget((slots, std::mem::take(&mut worker.common)));
         }
         done
     }
@@ -246,6 +246,8 @@ impl<'w, O: Op> Worker<'w, O> {
                 Err(error) => return Err((index, error)),
             }
         }
+        // The first part that has an error is to be told.
+        slots.sort_by_key(|slot| slot.going.as_ref().map(|going| going.index));
         slots.iter_mut().try_for_each(|slot| self.finish(slot))
     }
 
@@ -318,7 +320,7 @@ impl<'w, O: Op> Worker<'w, O> {
             if workspace > 0 {
                 views.push(TensorMut::from_view(self.tensor(memory + work as u64, DType::U8, &[workspace])?)?);
             }
-            let launcher = Launcher::new(self.gpu, lane.handle(), false).with_first_row(part.rows.start);
+            let launcher = lane.launcher().with_first_row(part.rows.start);
             let on_part = self.op.on(Tensors::new(&on_gpu));
             on_part.cuda(&on_part.check()?, &mut Outputs::new(&mut views), &launcher)?;
             let mut going = Going { index, part, results: Vec::with_capacity(specs.len()) };
@@ -371,7 +373,7 @@ impl<'w, O: Op> Worker<'w, O> {
                     scatter(staged, &mut result)?;
                 }
             }
-            Ok(())
+            slot.lane.found().map_or(Ok(()), Err)
         };
         put().map_err(|error| (index, error))?;
         self.shared.done.fetch_add(1, Ordering::Relaxed);

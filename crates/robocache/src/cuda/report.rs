@@ -90,7 +90,7 @@ fn describe(number: u64, finding: &Finding) -> Error {
     }
 }
 
-/// The host's side of the reports of one GPU.
+/// The host's side of the reports of one GPU, or of one lane.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     letter: *const Letter,
@@ -105,7 +105,7 @@ pub(super) struct Mailbox {
 const MOST_PARTS: usize = 1 << 16;
 
 impl Mailbox {
-    /// Allocates the letter (pinned, mapped) and the claims; the only allocation that we ever make.
+    /// Allocates the letter (pinned, mapped) and the claims, which stay for good.
     pub(super) fn new(driver: &Driver) -> Result<Self> {
         let (mut host, mut on_device, mut claims) = (std::ptr::null_mut(), 0, 0);
         let none: Claims = Default::default();
@@ -152,6 +152,13 @@ impl Mailbox {
 
     /// What was found since the last time, as an error that names the call.
     pub(super) fn take(&self, ordinal: u32) -> Option<Error> {
+        let (call, error) = self.take_alone()?;
+        let latest = self.calls.load(Ordering::Relaxed);
+        Some(error.while_doing(format!("running call {call} of {latest} on cuda:{ordinal}")))
+    }
+
+    /// What was found since the last time, and by which call.
+    pub(super) fn take_alone(&self) -> Option<(u64, Error)> {
         // SAFETY: allocated in `new` and never freed; the device writes to it atomically.
         let letter = unsafe { &*self.letter };
         let epoch = letter.epoch.load(Ordering::Relaxed);
@@ -174,8 +181,6 @@ impl Mailbox {
         drop(parts);
         // Of several threads that look at once, one reports.
         letter.epoch.compare_exchange(epoch, epoch + 1, Ordering::AcqRel, Ordering::Relaxed).ok()?;
-        let latest = self.calls.load(Ordering::Relaxed);
-        let place = format!("running call {call} of {latest} on cuda:{ordinal}");
-        Some(describe(code >> 32, &finding).while_doing(place))
+        Some((call, describe(code >> 32, &finding)))
     }
 }
