@@ -302,6 +302,25 @@ fn times_of_all_kinds_56() {
 }
 
 #[test]
+fn clocks_that_jump_or_disagree_are_told() {
+    const SECOND: u64 = 1_000_000_000;
+    let codes = |ahead: &dyn Fn(u64) -> u64| {
+        let mut writer = McapWriter::new(Vec::new(), "ros2", Compression::Lz4).unwrap();
+        let schema = writer.schema("test_msgs/msg/Numbers", "ros2msg", NUMBERS.as_bytes());
+        let channel = writer.channel(schema, "/a", "cdr");
+        for index in 0..9 {
+            let log = START + index * STEP;
+            writer.message(channel, log, &numbers(log + ahead(index), &[index as f64, 0.0])).unwrap();
+        }
+        Temporary::with(&writer.finish().unwrap()).codes()
+    };
+    assert!(codes(&|_| 0).is_empty());
+    assert_eq!(codes(&|_| 10 * SECOND), ["clocks_disagree"]);
+    let jumped = codes(&|index| if index < 7 { 0 } else { 100 * SECOND });
+    assert!(jumped.contains(&"stamps_jump"), "{jumped:?}");
+}
+
+#[test]
 fn unknown_compressions_are_named_57() {
     let mut bytes = recording(5, Compression::Zstd);
     let mut from = 0;
