@@ -277,6 +277,11 @@ impl Gpu {
             return Ok(());
         }
         self.asked.store(now, Ordering::Relaxed);
+        self.ensure_context()
+    }
+
+    /// Whether the context is still there, which another library may have destroyed.
+    fn ensure_context(&self) -> Result<()> {
         let (mut flags, mut active) = (0, 0);
         let ordinal = c_int::try_from(self.info.ordinal).unwrap_or(0);
         // SAFETY: the pointers are valid.
@@ -340,13 +345,7 @@ impl Gpu {
     /// Waits also where the GPU was given up: what is still queued may use memory of the caller. Not where another library
     /// destroyed the context, with which all work ended.
     pub(super) fn wait_anyway(&self, stream: Handle) -> Result<()> {
-        let (mut flags, mut active) = (0, 0);
-        let ordinal = c_int::try_from(self.info.ordinal).unwrap_or(0);
-        // SAFETY: the pointers are valid.
-        let code = unsafe { (self.driver.primary_state)(ordinal, &raw mut flags, &raw mut active) };
-        if code == 0 && active == 0 {
-            return Err(self.lose("its context was destroyed by another library".to_owned()));
-        }
+        self.ensure_context()?;
         let current = Current::new(self.driver, self.context);
         let _current = current.map_err(|code| self.failure(code, "making it the current device"))?;
         // SAFETY: the stream is the caller's.
